@@ -210,7 +210,8 @@ unsafe impl<T: Send + Sync> Send for Shared<T> {}
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
-    pub(crate) fn new(object: T) -> Self {
+    #[cfg(test)]
+    fn new(object: T) -> Self {
         // SAFETY: `fill` writes all of it.
         unsafe { Shared::filled(|place| place.write(object)) }
     }

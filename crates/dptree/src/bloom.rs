@@ -6,13 +6,11 @@ use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
 use durix_pmem::Medium;
 
-use crate::front::prefetch;
-
 /// Bits a key, at the number of keys that a filter is made for. With four bits set in one word, 2 of 100 keys that are not
 /// there are taken for there.
 const BITS: usize = 16;
 
-/// Which keys may be in a front. Bits are set under the range's lock, before the entry is written back, and never cleared: who
+/// Which keys may be in a front. Bits are set under the range's lock, before the update returns, and never cleared: who
 /// does not see them began before the update was acknowledged.
 #[derive(Debug, Clone)]
 pub(crate) struct Bloom {
@@ -105,15 +103,9 @@ impl Bloom {
         hash >> 32 & mask
     }
 
-    /// Where the words lie, and the number of words less one.
+    /// Where the words lie, and their number.
     pub(crate) fn hints(&self) -> [u64; 2] {
-        [self.words.as_ptr().addr() as u64, self.words.len() as u64 - 1]
-    }
-
-    /// Asks the processor for the word of a hash.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        prefetch(self.place(hash).0);
+        [self.words.as_ptr().addr() as u64, self.words.len() as u64]
     }
 
     /// Adds a key; by one thread at a time.

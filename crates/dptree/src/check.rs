@@ -184,7 +184,7 @@ impl<M: Medium> DpTree<M> {
             let state = op.load(&op.at(range.block).state, Relaxed);
             let (floor, side) = (state.floor(), state.side());
             writeln!(out, "range {:#x}: from {:#x}, floor {floor}, side {side}", range.block.get(), snapshot.low)?;
-            for Part { low, leaf } in snapshot.leaves.iter() {
+            for Part { low, leaf, .. } in snapshot.leaves.iter() {
                 writeln!(out, "  leaf {:#x}: from {low:#x}, {} keys", leaf.off, leaf.count())?;
                 // For DP-V2: what is shown is durable.
                 leaf.table(op);
@@ -260,13 +260,14 @@ impl<M: Medium> Check<'_, '_, M> {
         }
         self.block(range, snapshot);
         let mut below = None;
-        for (number, Part { low, leaf }) in snapshot.leaves.iter().enumerate() {
+        for (number, part) in snapshot.leaves.iter().enumerate() {
+            let Part { low, leaf, .. } = part;
             self.uses(leaf.off, format!("a leaf of range {block:#x}"));
             let low = if number == 0 { snapshot.low } else { *low };
             let last = snapshot.leaves.get(number + 1).map_or(snapshot.last, |next| next.low.wrapping_sub(1));
             for slot in leaf.order(self.op).slots(leaf.count()) {
                 let (key, _) = load_pair(self.op, leaf.off, usize::from(*slot));
-                if leaf.find(self.op, key, hash(key)).is_none_or(|(found, _)| found != usize::from(*slot)) {
+                if part.find(self.op, key, hash(key)).is_none_or(|(found, _)| found != usize::from(*slot)) {
                     self.find(leaf.off, Fault::NotFound { key, slot: *slot });
                 }
                 if !(low..=last).contains(&key) {
@@ -298,7 +299,7 @@ impl<M: Medium> Check<'_, '_, M> {
         if count == 0 && !names_itself(op, shape, range.block, state.side()) {
             self.find(block, Fault::NoLeaves { block });
         }
-        for (index, Part { low, leaf }) in snapshot.leaves.iter().enumerate() {
+        for (index, Part { low, leaf, .. }) in snapshot.leaves.iter().enumerate() {
             let descriptor = op.at(shape.descriptor(range.block, state.side(), index));
             let same = op.load(&descriptor.leaf, Relaxed) == leaf.off
                 && op.load(&descriptor.low, Relaxed) == *low

@@ -50,6 +50,7 @@ impl Bucket {
 
 /// Entries of a range.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Front {
     buckets: Slice<Bucket>,
     len: usize,
@@ -221,6 +222,18 @@ pub(crate) fn prefetch<T>(object: *const T) {
     // SAFETY: SSE belongs to x86-64, and a prefetch does nothing with addresses that are not mapped.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(object.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = object;
+}
+
+/// As [`prefetch`], for a line that is written soon.
+#[inline(always)]
+pub(crate) fn prefetch_write<T>(object: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as above; where a processor does not know it, it is none.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) object, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = object;

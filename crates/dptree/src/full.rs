@@ -15,12 +15,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use durix_pmem::{Medium, Op};
 
 use crate::DpTree;
-use crate::arena::Shared;
 use crate::bloom::hash;
 use crate::error::{Error, Result};
 use crate::front::{Front, Frozen};
 use crate::leaf::{Leaf, Taken, clear};
 use crate::merge::InBlock;
+use crate::prints::Table;
 use crate::range::{Inner, NO_RECORD, Part, Range, Snapshot};
 use crate::steps;
 
@@ -86,14 +86,17 @@ impl<M: Medium> DpTree<M> {
         let Some((slot, _)) = old.leaf(key).and_then(|leaf| leaf.find(op, key, hash)) else { return };
         let (mut leaves, number, mut freed) = (old.leaves.to_vec(), old.leaf_of(key), Vec::new());
         let leaf = &old.leaves[number].leaf;
-        let (mut table, mut taken) = (leaf.table(op).clone(), leaf.taken);
-        table.remove(hash, slot);
+        let mut taken = leaf.taken;
         clear(&mut taken, slot);
         if taken == Taken::default() {
             freed.push(leaf.off);
             leaves.remove(number);
         } else {
-            leaves[number] = Part { low: leaves[number].low, leaf: Shared::new(Leaf::new(leaf.off, taken, table)) };
+            let fill = |table: &mut Table| {
+                table.remove(hash, slot);
+                taken
+            };
+            leaves[number] = Part::new(leaves[number].low, Leaf::known(leaf.off, leaf.table(op), fill));
         }
         let side = 1 - old.side;
         self.write_side(op, (range.block, side), &leaves, old.next, inner.trusted);
@@ -103,7 +106,7 @@ impl<M: Medium> DpTree<M> {
         op.fence(); // PERSIST DP-D1: flush+fence
         inner.trusted = true;
         let new = Snapshot { side, leaves: leaves.into(), ..old.clone() };
-        self.retire(op, range.show(op, new));
+        self.show(op, range, inner, new);
         self.units.give_back(op.medium(), &freed);
     }
 
@@ -125,7 +128,7 @@ impl<M: Medium> DpTree<M> {
             front.put(key, hash, None);
             let frozen = Frozen::new(front, frozen.bloom.clone(), frozen.floor);
             let new = Snapshot { frozen: Some(Arc::new(frozen)), ..old.clone() };
-            self.retire(op, range.show(op, new));
+            self.show(op, range, inner, new);
         }
     }
 }

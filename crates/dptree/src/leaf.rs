@@ -11,11 +11,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Once, OnceLock};
 
-use durix_pmem::{Medium, Off, Op};
+use durix_pmem::{LINE, Medium, Off, Op};
 
 use crate::arena::{Shared, Slice};
 use crate::bloom::hash;
-use crate::front::prefetch;
+use crate::front::{prefetch, prefetch_write};
 use crate::layout::{LINE_SLOTS, MAX_SLOTS, SlotLine, Slots, slot_line};
 use crate::order::SlotOrder;
 use crate::prints::Table;
@@ -137,12 +137,29 @@ impl Leaf {
         unsafe { Shared::filled(fill) }
     }
 
-    /// A leaf whose keys are known.
-    pub(crate) fn new(off: u64, taken: Taken, table: Table) -> Self {
-        let (count, table) = (count(&taken) as u32, UnsafeCell::new(MaybeUninit::new(table)));
-        let leaf = Leaf { off, count, known: Once::new(), order: OnceLock::new(), taken, table };
-        leaf.known.call_once(|| {});
-        leaf
+    /// A leaf whose keys are known: `fill` makes its table, which is a copy of `from`, and says which slots are taken. It is made where it
+    /// lies: the lines are asked for first.
+    #[inline(always)]
+    pub(crate) fn known(off: u64, from: &Table, fill: impl FnOnce(&mut Table) -> Taken) -> Shared<Self> {
+        let make = |leaf: NonNull<Leaf>| {
+            let first = leaf.as_ptr().cast::<u8>();
+            (0..size_of::<Leaf>()).step_by(LINE).for_each(|at| prefetch_write(first.wrapping_add(at)));
+            let leaf = leaf.as_ptr();
+            // SAFETY: the place is ours, and all fields are written. Where `fill` panics, the place is lost.
+            unsafe {
+                let table = UnsafeCell::raw_get(&raw const (*leaf).table);
+                table.write(MaybeUninit::new(from.clone()));
+                let taken = fill((*table).assume_init_mut());
+                (&raw mut (*leaf).off).write(off);
+                (&raw mut (*leaf).count).write(count(&taken) as u32);
+                (&raw mut (*leaf).known).write(Once::new());
+                (*leaf).known.call_once(|| {});
+                (&raw mut (*leaf).order).write(OnceLock::new());
+                (&raw mut (*leaf).taken).write(taken);
+            }
+        };
+        // SAFETY: `make` makes a leaf.
+        unsafe { Shared::filled(make) }
     }
 
     /// Number of keys.
@@ -156,8 +173,8 @@ impl Leaf {
         if !self.known.is_completed() {
             self.learn(op);
         }
-        // SAFETY: the table was built, and nobody writes to it any more.
-        unsafe { (*self.table.get()).assume_init_ref() }
+        // SAFETY: it is known by now.
+        unsafe { self.known_table() }
     }
 
     #[cold]
@@ -183,10 +200,31 @@ impl Leaf {
         });
     }
 
-    /// Asks the processor for the lines that a lookup touches. A hint, and no access.
+    /// Whether its keys are known.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.is_completed()
+    }
+
+    /// Where its keys lie.
+    ///
+    /// # Safety
+    /// It [is known](Self::is_known).
     #[inline(always)]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        prefetch(self);
+    pub(crate) unsafe fn known_table(&self) -> &Table {
+        // SAFETY: by contract the table was built, and nobody writes to it any more.
+        unsafe { (*self.table.get()).assume_init_ref() }
+    }
+
+    /// Asks the processor for all of it. A hint.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        let first = std::ptr::from_ref(self).cast::<u8>();
+        (0..size_of::<Leaf>()).step_by(LINE).for_each(|at| prefetch(first.wrapping_add(at)));
+    }
+
+    /// Asks the processor for the line of the table that a lookup touches. A hint, and no access.
+    #[inline(always)]
+    pub(crate) fn prefetch_table(&self, hash: u64) {
         prefetch(Table::line_of(self.table.get().cast(), hash));
     }
 
@@ -219,24 +257,6 @@ impl Leaf {
         let words = self.taken.iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         let slots = slots_of(op, self.off);
         slots[..words * 64].chunks_exact(LINE_SLOTS).for_each(|line| prefetch(line.as_ptr()));
-    }
-
-    /// The slot and the value of a key; valid if the caller's snapshot is still current.
-    #[inline(always)]
-    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<(usize, u64)> {
-        self.table(op).find(hash, |slot| {
-            let (k, value) = load_pair(op, self.off, slot);
-            (k == key).then_some((slot, value))
-        })
-    }
-
-    /// Asks the processor for the slots where a lookup would look.
-    #[inline(always)]
-    pub(crate) fn prefetch_slot<M: Medium>(&self, op: &Op<'_, M>, hash: u64) {
-        self.table(op).find(hash, |slot| {
-            op.prefetch(slot_line(self.off, slot));
-            None::<()>
-        });
     }
 
     /// Its greatest key; reads all of them.

@@ -130,12 +130,13 @@ impl Log {
         tail.next.store(next + 1, Relaxed);
     }
 
-    /// Asks the processor for the line of the session's next record, to write it.
+    /// Asks the processor for the line after that of the session's next record, to write it soon. A hint: after the last line of a page
+    /// comes something else.
     #[inline(always)]
     pub(crate) fn prefetch<M: Medium>(&self, op: &Op<'_, M>) {
         let tail = self.tails.of(op.slot());
         let (page, at) = (tail.page.load(Relaxed), tail.next.load(Relaxed) & !(1 << POLARITY));
-        op.prefetch_write(record_line(page, at / LINE_RECORDS));
+        op.prefetch_write(record_line(page, at / LINE_RECORDS + 1));
     }
 
     /// Seals the session's page and opens another, for a record that is appended before the next fence (DP-P2).

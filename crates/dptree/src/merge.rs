@@ -318,7 +318,7 @@ struct Shown<'a, 'o, 's, M: Medium> {
     tree: &'a DpTree<M>,
     op: &'o Op<'s, M>,
     range: &'a Range,
-    inner: &'a Inner,
+    inner: &'a mut Inner,
     added: &'a [Added],
     new: Snapshot,
 }
@@ -328,7 +328,7 @@ impl<M: Medium> Publication for Shown<'_, '_, '_, M> {
         let Shown { tree, op, added, .. } = self;
         if !added.is_empty() {
             let _structure = tree.structure.lock(op.medium());
-            let directory = tree.directory.get(op).with(added);
+            let directory = tree.directory.get(op).with(op, added);
             tree.retire(op, tree.directory.replace(op, directory));
         }
     }
@@ -338,7 +338,7 @@ impl<M: Medium> Publication for Shown<'_, '_, '_, M> {
     }
 
     fn show_snapshot(self) {
-        self.tree.retire(self.op, self.range.show(self.op, self.new));
+        self.tree.show(self.op, self.range, self.inner, self.new);
     }
 }
 

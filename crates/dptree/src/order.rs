@@ -83,6 +83,7 @@ impl SlotOrder {
 
 /// The entries of a front in the order of their keys, once a scan has asked for it. Costs a writer nothing before that.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(crate) struct EntryOrder {
     is_kept: bool,
     sorted: Vec<Entry>,

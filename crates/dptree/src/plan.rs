@@ -165,9 +165,9 @@ impl<M: Medium> DpTree<M> {
             match segment.how {
                 How::Keep => new.extend_from_slice(leaves),
                 How::InPlace => {
-                    let Part { low, leaf } = &leaves[0];
+                    let Part { low, leaf, .. } = &leaves[0];
                     let leaf = self.change_in_place(op, leaf, segments.entries_of(segment));
-                    new.push(Part { low: *low, leaf: Shared::new(leaf) });
+                    new.push(Part::new(*low, leaf));
                 }
                 How::Halve => {
                     let pairs = self.merged_pairs(op, leaves, segments.entries_of(segment));
@@ -182,7 +182,7 @@ impl<M: Medium> DpTree<M> {
             }
         }
         match new.windows(2).find(|pair| pair[0].low >= pair[1].low).map(|pair| &pair[1]) {
-            Some(Part { low, leaf }) => Err(Error::corrupt(Wrong::LeafOrder, leaf.off, *low)),
+            Some(Part { low, leaf, .. }) => Err(Error::corrupt(Wrong::LeafOrder, leaf.off, *low)),
             None => Ok(new),
         }
     }
@@ -198,7 +198,12 @@ impl<M: Medium> DpTree<M> {
                 Some(next) => from + entries[from..].partition_point(|(key, _)| *key < next.low),
                 None => entries.len(),
             };
-            let leaf = old.leaves.get(number).map(|part| &*part.leaf);
+            // While this one is looked into.
+            if let Some(next) = old.leaves.get(number + 1) {
+                next.prefetch_page(op);
+                next.leaf.prefetch();
+            }
+            let leaf = old.leaves.get(number);
             let leaves = number..(number + 1).min(old.leaves.len());
             let segment = self.segment(op, leaf, leaves, from..end, &mut segments);
             from = end;
@@ -214,12 +219,12 @@ impl<M: Medium> DpTree<M> {
     fn segment(
         &self,
         op: &Op<'_, M>,
-        leaf: Option<&Leaf>,
+        leaf: Option<&Part>,
         leaves: ops::Range<usize>,
         entries: ops::Range<usize>,
         segments: &mut Segments<'_>,
     ) -> Segment {
-        let had = leaf.map_or(0, Leaf::count);
+        let had = leaf.map_or(0, |part| part.leaf.count());
         if entries.is_empty() {
             return Segment { leaves, entries, keys: had, how: How::Keep };
         }
@@ -233,7 +238,26 @@ impl<M: Medium> DpTree<M> {
                 segments.replaced.add(tally::entry(*key, old));
             }
         }
-        Segment { leaves, entries, keys, how: self.how(leaf.is_some(), had, keys, needed) }
+        let how = self.how(leaf.is_some(), had, keys, needed);
+        if let Some(Part { leaf, .. }) = leaf {
+            self.ask_for_slots(op, leaf, how, needed);
+        }
+        Segment { leaves, entries, keys, how }
+    }
+
+    /// Asks the processor for the slots of a leaf that are used when it is written: that comes after all leaves were looked into.
+    fn ask_for_slots(&self, op: &Op<'_, M>, leaf: &Leaf, how: How, needed: usize) {
+        let slots = self.shape.slots;
+        match how {
+            How::Keep => {}
+            How::InPlace => {
+                let lines = FreeSlots::new(&leaf.taken, slots).take(needed);
+                lines.for_each(|slot| op.prefetch_write(slot_line(leaf.off, slot)));
+            }
+            How::Halve | How::Anew => {
+                (0..slots).step_by(LINE_SLOTS).for_each(|slot| op.prefetch(slot_line(leaf.off, slot)));
+            }
+        }
     }
 
     /// What to do with a leaf that had `had` keys, is to have `keys`, and needs `needed` slots.
@@ -287,7 +311,7 @@ impl<M: Medium> DpTree<M> {
     fn halve(
         &self,
         op: &Op<'_, M>,
-        Part { low, leaf }: &Part,
+        Part { low, leaf, .. }: &Part,
         mut pairs: Vec<Pair>,
         taking: &mut Taking<'_, '_, '_, M>,
         (new, freed): (&mut Vec<Part>, &mut Vec<u64>),
@@ -304,13 +328,13 @@ impl<M: Medium> DpTree<M> {
         let upper = pairs.split_off(cut);
         let middle = upper[0].key;
         if needs(&pairs) <= free {
-            let leaf = Shared::new(self.keep_in_place(op, leaf, &pairs));
-            new.push(Part { low: *low, leaf });
+            let leaf = self.keep_in_place(op, leaf, &pairs);
+            new.push(Part::new(*low, leaf));
             return self.write_anew(op, middle, upper, taking, new);
         }
         if needs(&upper) <= free {
             self.write_anew(op, *low, pairs, taking, new)?;
-            new.push(Part { low: middle, leaf: Shared::new(self.keep_in_place(op, leaf, &upper)) });
+            new.push(Part::new(middle, self.keep_in_place(op, leaf, &upper)));
             return Ok(());
         }
         freed.push(leaf.off);
@@ -338,35 +362,41 @@ impl<M: Medium> DpTree<M> {
             let pairs = &pairs[part];
             let low = if number == 0 { low } else { pairs[0].key };
             let off = taking.take()?;
-            new.push(Part { low, leaf: Shared::new(self.write_leaf(op, off, pairs)) });
+            new.push(Part::new(low, self.write_leaf(op, off, pairs)));
         }
         Ok(())
     }
 
-    fn write_leaf(&self, op: &Op<'_, M>, off: u64, pairs: &[Pair]) -> Leaf {
-        let (mut table, mut taken) = (Table::EMPTY, Taken::default());
-        for (slot, pair) in pairs.iter().enumerate() {
-            store_pair(op, off, slot, (pair.key, pair.value));
-            table.add(hash(pair.key), slot);
-            set(&mut taken, slot);
-        }
+    fn write_leaf(&self, op: &Op<'_, M>, off: u64, pairs: &[Pair]) -> Shared<Leaf> {
+        let leaf = Leaf::known(off, &Table::EMPTY, |table| {
+            let mut taken = Taken::default();
+            for (slot, pair) in pairs.iter().enumerate() {
+                store_pair(op, off, slot, (pair.key, pair.value));
+                table.add(hash(pair.key), slot);
+                set(&mut taken, slot);
+            }
+            taken
+        });
         for line in 0..pairs.len().div_ceil(LINE_SLOTS) {
             op.write_back(op.at(slot_line(off, line * LINE_SLOTS))); // PERSIST DP-B1: the merge's fence
         }
-        Leaf::new(off, taken, table)
+        leaf
     }
 
     /// Leaves those of these pairs in a leaf that are there, and puts the others into free slots, of which there are enough.
-    fn keep_in_place(&self, op: &Op<'_, M>, leaf: &Leaf, pairs: &[Pair]) -> Leaf {
+    fn keep_in_place(&self, op: &Op<'_, M>, leaf: &Leaf, pairs: &[Pair]) -> Shared<Leaf> {
         let mut free = FreeSlots::new(&leaf.taken, self.shape.slots);
-        let (mut table, mut taken) = (Table::EMPTY, Taken::default());
-        for Pair { key, value, slot } in pairs {
-            let slot = slot.map_or_else(|| free.store(op, leaf.off, (*key, *value)), usize::from);
-            set(&mut taken, slot);
-            table.add(hash(*key), slot);
-        }
+        let new = Leaf::known(leaf.off, &Table::EMPTY, |table| {
+            let mut taken = Taken::default();
+            for Pair { key, value, slot } in pairs {
+                let slot = slot.map_or_else(|| free.store(op, leaf.off, (*key, *value)), usize::from);
+                set(&mut taken, slot);
+                table.add(hash(*key), slot);
+            }
+            taken
+        });
         self.write_lines(op, leaf.off, free.dirty);
-        Leaf::new(leaf.off, taken, table)
+        new
     }
 
     /// Gives a leaf these entries, for which it has enough free slots.
@@ -375,23 +405,26 @@ impl<M: Medium> DpTree<M> {
         op: &Op<'_, M>,
         leaf: &Leaf,
         entries: impl Iterator<Item = (&'e Entry, u16)>,
-    ) -> Leaf {
+    ) -> Shared<Leaf> {
         let mut free = FreeSlots::new(&leaf.taken, self.shape.slots);
-        let (mut table, mut taken) = (leaf.table(op).clone(), leaf.taken);
-        for ((key, value), slot) in entries {
-            let was = (slot != NO_SLOT).then_some(usize::from(slot));
-            was.inspect(|slot| clear(&mut taken, *slot));
-            let now = value.map(|value| free.store(op, leaf.off, (*key, value)));
-            now.inspect(|slot| set(&mut taken, *slot));
-            match (was, now) {
-                (Some(from), Some(to)) => table.move_to(hash(*key), from, to),
-                (Some(slot), None) => table.remove(hash(*key), slot),
-                (None, Some(slot)) => table.add(hash(*key), slot),
-                (None, None) => {}
+        let new = Leaf::known(leaf.off, leaf.table(op), |table| {
+            let mut taken = leaf.taken;
+            for ((key, value), slot) in entries {
+                let was = (slot != NO_SLOT).then_some(usize::from(slot));
+                was.inspect(|slot| clear(&mut taken, *slot));
+                let now = value.map(|value| free.store(op, leaf.off, (*key, value)));
+                now.inspect(|slot| set(&mut taken, *slot));
+                match (was, now) {
+                    (Some(from), Some(to)) => table.move_to(hash(*key), from, to),
+                    (Some(slot), None) => table.remove(hash(*key), slot),
+                    (None, Some(slot)) => table.add(hash(*key), slot),
+                    (None, None) => {}
+                }
             }
-        }
+            taken
+        });
         self.write_lines(op, leaf.off, free.dirty);
-        Leaf::new(leaf.off, taken, table)
+        new
     }
 
     /// Starts writing lines of a leaf back: those whose bits are set.
@@ -508,11 +541,10 @@ struct FreeSlots {
 impl FreeSlots {
     fn new(taken: &Taken, slots: usize) -> Self {
         let mut lines = [0; LINE_SLOTS];
-        for line in 0..slots / LINE_SLOTS {
-            let free = free_of(taken, line).count_ones() as usize;
-            if free > 0 {
-                lines[free - 1] |= 1 << line;
-            }
+        let within = u64::MAX >> (64 - slots / LINE_SLOTS);
+        for (word, taken) in taken.iter().enumerate() {
+            let found = lines_by_free(!taken);
+            lines.iter_mut().zip(found).for_each(|(lines, found)| *lines |= found << (word * 16) & within);
         }
         FreeSlots { taken: *taken, lines, line: 0, slots: 0, dirty: 0 }
     }
@@ -544,6 +576,23 @@ impl Iterator for FreeSlots {
     }
 }
 
+/// Of sixteen lines, whose free slots are the bits that are set, those with one, two, three and four of them.
+#[inline(always)]
+fn lines_by_free(free: u64) -> [u64; LINE_SLOTS] {
+    const EACH: u64 = 0x1111_1111_1111_1111;
+    // The sums of the bits of each line, in the place of these bits.
+    let pairs = free - (free >> 1 & (5 * EACH));
+    let sums = (pairs & (3 * EACH)) + (pairs >> 2 & (3 * EACH));
+    let [ones, twos, fours] = [sums & EACH, sums >> 1 & EACH, sums >> 2 & EACH];
+    [ones & !twos, twos & !ones, ones & twos, fours].map(|lines| {
+        // Every fourth bit, side by side.
+        let lines = (lines | lines >> 3) & 0x0303_0303_0303_0303;
+        let lines = (lines | lines >> 6) & 0x000f_000f_000f_000f;
+        let lines = (lines | lines >> 12) & 0x0000_00ff_0000_00ff;
+        (lines | lines >> 24) & 0xffff
+    })
+}
+
 /// A bit for each free slot of a line.
 fn free_of(taken: &Taken, line: usize) -> u64 {
     !(taken[line / 16] >> (line % 16 * LINE_SLOTS)) & 0xf
@@ -572,6 +621,23 @@ mod tests {
                 assert_eq!(parts.iter().flat_map(Clone::clone).collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
                 let sizes = || parts.iter().map(ExactSizeIterator::len);
                 assert!(sizes().max().unwrap() - sizes().min().unwrap() <= 1);
+            }
+        }
+    }
+
+    #[test]
+    fn lines_are_counted_by_their_free_slots() {
+        let mut state = 7_u64;
+        for _ in 0..1000 {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let taken: Taken = std::array::from_fn(|word| state.rotate_left(word as u32 * 13) & state.rotate_right(29));
+            for slots in [4, 16, 64, 68, 252, 256] {
+                let lines = FreeSlots::new(&taken, slots).lines;
+                for line in 0..64 {
+                    let free = if line < slots / LINE_SLOTS { free_of(&taken, line).count_ones() as usize } else { 0 };
+                    let found: Vec<usize> = (1..=LINE_SLOTS).filter(|n| lines[n - 1] >> line & 1 == 1).collect();
+                    assert_eq!(found, if free > 0 { vec![free] } else { vec![] }, "line {line} of {slots} slots");
+                }
             }
         }
     }

@@ -9,9 +9,7 @@ use std::fmt;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU64};
 
-use durix_pmem::{Grace, LINE, Lock, Medium, Op};
-
-use crate::front::prefetch;
+use durix_pmem::{Grace, Lock, Medium, Op};
 
 /// The place of an object as its users reach it: in an operation, or loom's. The functions below are written over it, so that loom explores
 /// the very code that runs.
@@ -100,12 +98,9 @@ impl<T> Published<T> {
         unsafe { &*self.current.load(Acquire) }
     }
 
-    /// Asks the processor for the first lines of the current object.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self) {
-        let first = self.current.load(Relaxed).cast::<u8>();
-        prefetch(first);
-        prefetch(first.wrapping_add(LINE));
+    /// Where the current object lies: a hint.
+    pub(crate) fn addr(&self) -> u64 {
+        self.current.load(Relaxed).addr() as u64
     }
 
     /// Whether `object`, got in the same operation, is still the current one. Loads that came before this call have seen nothing that

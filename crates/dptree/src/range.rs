@@ -10,8 +10,9 @@ use crate::arena::Shared;
 use crate::bloom::{Bloom, hash};
 use crate::front::{Front, Frozen, prefetch};
 use crate::in_place::InPlace;
-use crate::layout::RangeHead;
-use crate::leaf::Leaf;
+use crate::layout::{RangeHead, slot_line};
+use crate::leaf::{Leaf, load_pair};
+use crate::prints::Table;
 use crate::published::Published;
 use crate::record::{Kept, Record};
 use crate::steps::Claim;
@@ -27,9 +28,6 @@ pub(crate) struct Range {
     pub(crate) snapshot: Published<Snapshot>,
     /// The log's clock at the first record of its fronts, at most; [`NO_RECORD`] without one. Stored under the lock.
     oldest: AtomicU64,
-    /// Where the current snapshot's list of leaves and the words of its filter lie, and how many words there are less one: to ask for their
-    /// lines before the snapshot is there. Never followed.
-    hints: [AtomicU64; 3],
     /// Values that are replaced in place. Stored under the lock.
     pub(crate) in_place: InPlace,
     /// Its block in the pool.
@@ -64,19 +62,78 @@ pub(crate) struct Snapshot {
 pub(crate) struct Part {
     pub(crate) low: u64,
     pub(crate) leaf: Shared<Leaf>,
+    /// Where its slots lie, as the leaf says, and in bit 0 whether the leaf's table was there when this was made: so that a lookup does
+    /// not need the leaf's first line, and can ask for the page of its slots before it has anything of the leaf.
+    off: u64,
 }
 
-/// What the holder of a range's lock owns.
+/// In [`Part::off`].
+const KNOWN: u64 = 1;
+
+impl Part {
+    pub(crate) fn new(low: u64, leaf: Shared<Leaf>) -> Self {
+        Part { low, off: leaf.off | if leaf.is_known() { KNOWN } else { 0 }, leaf }
+    }
+
+    /// Where the slots lie.
+    #[inline(always)]
+    pub(crate) fn off(&self) -> u64 {
+        self.off & !KNOWN
+    }
+
+    /// The leaf's table of slots.
+    #[inline(always)]
+    fn table<M: Medium>(&self, op: &Op<'_, M>) -> &Table {
+        if self.off & KNOWN == 0 {
+            return self.leaf.table(op);
+        }
+        // SAFETY: the leaf is known since before this was made.
+        unsafe { self.leaf.known_table() }
+    }
+
+    /// The slot and the value of a key; valid if the caller's snapshot is still current.
+    #[inline(always)]
+    pub(crate) fn find<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<(usize, u64)> {
+        self.table(op).find(hash, |slot| {
+            let (k, value) = load_pair(op, self.off(), slot);
+            (k == key).then_some((slot, value))
+        })
+    }
+
+    /// Asks the processor for what [`find`](Self::find) touches, but for the slot.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        if self.off & KNOWN == 0 {
+            prefetch(&raw const *self.leaf);
+        }
+        self.leaf.prefetch_table(hash);
+    }
+
+    /// Asks the processor for the page of the slots. Which of them is not known yet, but to find the page is most of the wait for one.
+    #[inline(always)]
+    pub(crate) fn prefetch_page<M: Medium>(&self, op: &Op<'_, M>) {
+        op.prefetch(slot_line(self.off(), 0));
+    }
+
+    /// Asks the processor for the slots where a lookup would look.
+    #[inline(always)]
+    pub(crate) fn prefetch_slot<M: Medium>(&self, op: &Op<'_, M>, hash: u64) {
+        self.table(op).find(hash, |slot| {
+            op.prefetch(slot_line(self.off(), slot));
+            None::<()>
+        });
+    }
+}
+
+/// What the holder of a range's lock owns. Its first two lines, with the lock, are all that an update needs before it appends its record.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Inner {
-    /// The front that takes updates.
-    pub(crate) active: Front,
-    /// The version of the next update.
-    pub(crate) version: u64,
-    /// The clock at the first record of the active front, and of the frozen one.
-    pub(crate) active_oldest: u64,
-    pub(crate) frozen_oldest: u64,
+    /// Of the current snapshot: smallest and largest key, entries at which a front is frozen, and whether there is a second one.
+    low: u64,
+    last: u64,
+    pub(crate) bound: usize,
+    pub(crate) is_second: bool,
     /// Whether someone merges it.
     pub(crate) claim: Claim,
     /// Whether the other side of the block holds what was written there durably: not before the first merge after a restart.
@@ -90,6 +147,14 @@ pub(crate) struct Inner {
     pub(crate) overwrites: u8,
     /// Whether the active front is there: not before the first lock after a restart.
     ready: bool,
+    /// The version of the next update.
+    pub(crate) version: u64,
+    /// The clock at the first record of the active front.
+    pub(crate) active_oldest: u64,
+    /// The front that takes updates.
+    pub(crate) active: Front,
+    /// The clock at the first record of the frozen front.
+    pub(crate) frozen_oldest: u64,
     /// The records that go into it then: recovery has read and checked them, and they stay where they are until the range was merged.
     waiting: Vec<Vec<Kept>>,
 }
@@ -100,7 +165,7 @@ pub(crate) enum Found<'a> {
     /// In a front: what it is mapped to.
     InFront(Option<u64>),
     /// In no front; in a slot of a leaf, with its value.
-    InLeaf(&'a Leaf, usize, u64),
+    InLeaf(&'a Part, usize, u64),
     Nowhere,
 }
 
@@ -136,8 +201,25 @@ impl Snapshot {
 
     /// The leaf that a key belongs to.
     #[inline(always)]
-    pub(crate) fn leaf(&self, key: u64) -> Option<&Leaf> {
-        self.leaves.get(self.leaf_of(key)).map(|part| &*part.leaf)
+    pub(crate) fn leaf(&self, key: u64) -> Option<&Part> {
+        self.leaves.get(self.leaf_of(key))
+    }
+
+    /// As [`leaf`](Self::leaf), and asks the processor for what a lookup of the key touches there.
+    #[inline(always)]
+    pub(crate) fn leaf_ahead<M: Medium>(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<&Part> {
+        let part = self.leaf(key)?;
+        part.prefetch_page(op);
+        part.prefetch(hash);
+        Some(part)
+    }
+
+    /// As [`leaf`](Self::leaf), and asks the processor for the line of its table that a lookup touches: the key is not there, as a rule.
+    #[inline(always)]
+    pub(crate) fn leaf_for_key(&self, key: u64, hash: u64) -> Option<&Part> {
+        let part = self.leaf(key)?;
+        part.prefetch(hash);
+        Some(part)
     }
 
     /// The entry of a key in the second front.
@@ -160,7 +242,7 @@ impl Snapshot {
         op: &Op<'_, M>,
         key: u64,
         hash: u64,
-        leaf: impl FnOnce() -> Option<&'a Leaf>,
+        leaf: impl FnOnce() -> Option<&'a Part>,
     ) -> Found<'a> {
         if let Some(entry) = self.find_frozen(op.medium(), key, hash) {
             return Found::InFront(entry);
@@ -185,10 +267,44 @@ fn prefetch_leaves(leaves: *const Part) {
     (0..8).for_each(|line| prefetch(first.wrapping_add(line * LINE)));
 }
 
-/// See [`Range::hints`](Range).
-fn hints(snapshot: &Snapshot) -> [u64; 3] {
-    let [words, mask] = snapshot.bloom.hints();
-    [snapshot.leaves.as_ptr().addr() as u64, words, mask]
+/// Where a range's snapshot, its list of leaves and the words of its filter lie: to ask for their lines before the range is there. Never
+/// followed.
+#[derive(Debug, Default)]
+struct Hints {
+    snapshot: AtomicU64,
+    leaves: AtomicU64,
+    /// In the high bits, which no address has, the logarithm of their number.
+    words: AtomicU64,
+}
+
+impl Hints {
+    fn note(&self, place: &Published<Snapshot>, snapshot: &Snapshot) {
+        let [words, number] = snapshot.bloom.hints();
+        self.snapshot.store(place.addr(), Relaxed);
+        self.leaves.store(snapshot.leaves.as_ptr().addr() as u64, Relaxed);
+        self.words.store(words | u64::from(number.ilog2()) << LOG, Relaxed);
+    }
+
+    /// Asks the processor for the snapshot, the filter's word of a hash, and the list of leaves.
+    #[inline(always)]
+    fn prefetch(&self, hash: u64) {
+        let ask = |addr: u64| prefetch(std::ptr::without_provenance::<u8>(addr as usize));
+        let words = self.words.load(Relaxed);
+        ask(self.snapshot.load(Relaxed));
+        ask((words & ((1 << LOG) - 1)) + Bloom::word_of(hash, (1 << (words >> LOG)) - 1) * 8);
+        prefetch_leaves(std::ptr::without_provenance(self.leaves.load(Relaxed) as usize));
+    }
+}
+
+/// In [`Hints::words`].
+const LOG: u32 = 58;
+
+impl Clone for Hints {
+    fn clone(&self) -> Self {
+        let Hints { snapshot, leaves, words } = self;
+        let [snapshot, leaves, words] = [snapshot, leaves, words].map(|hint| AtomicU64::new(hint.load(Relaxed)));
+        Hints { snapshot, leaves, words }
+    }
 }
 
 impl Range {
@@ -203,10 +319,10 @@ impl Range {
         Range::with(block, snapshot, Inner::recovered(floor))
     }
 
-    fn with(block: Off<RangeHead>, snapshot: Snapshot, inner: Inner) -> Self {
+    fn with(block: Off<RangeHead>, snapshot: Snapshot, mut inner: Inner) -> Self {
+        inner.note(&snapshot);
         Range {
             block,
-            hints: hints(&snapshot).map(AtomicU64::new),
             snapshot: Published::new(snapshot),
             oldest: AtomicU64::new(NO_RECORD),
             in_place: InPlace::default(),
@@ -243,27 +359,22 @@ impl Range {
     }
 
     /// Shows readers another snapshot; returns the one before. The caller holds the lock.
-    pub(crate) fn show<M: Medium>(&self, op: &Op<'_, M>, snapshot: Snapshot) -> Box<Snapshot> {
-        self.hints.iter().zip(hints(&snapshot)).for_each(|(word, hint)| word.store(hint, Relaxed));
+    pub(crate) fn show<M: Medium>(&self, op: &Op<'_, M>, inner: &mut Inner, snapshot: Snapshot) -> Box<Snapshot> {
+        inner.note(&snapshot);
         self.snapshot.replace(op, snapshot)
     }
 
-    /// Asks the processor for the lines between the range and a key's leaf, so that it waits for all of them together.
+    /// Asks the processor for the lock, and what belongs to its holder.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, hash: u64) {
-        let [leaves, words, mask] = self.hints.each_ref().map(|hint| hint.load(Relaxed));
-        self.snapshot.prefetch();
-        prefetch(std::ptr::without_provenance::<u8>((words + Bloom::word_of(hash, mask) * 8) as usize));
-        prefetch_leaves(std::ptr::without_provenance(leaves as usize));
+    pub(crate) fn prefetch_lock(&self) {
+        self.inner.prefetch();
     }
 
-    /// As [`prefetch`](Self::prefetch), for a scan: the lock and the front in place of the filter.
+    /// Asks the processor for what a scan begins with: the lock and the front.
     #[inline(always)]
     pub(crate) fn prefetch_scan(&self) {
-        self.snapshot.prefetch();
         let first = std::ptr::from_ref(&self.inner).cast::<u8>();
         (0..3).for_each(|line| prefetch(first.wrapping_add(line * LINE)));
-        prefetch_leaves(std::ptr::without_provenance(self.hints[0].load(Relaxed) as usize));
     }
 
     #[inline(always)]
@@ -296,9 +407,25 @@ impl Range {
 }
 
 impl Inner {
+    /// Notes what an update asks of the snapshot that is shown.
+    fn note(&mut self, snapshot: &Snapshot) {
+        (self.low, self.last, self.bound) = (snapshot.low, snapshot.last, snapshot.bound);
+        self.is_second = snapshot.frozen.is_some();
+    }
+
+    /// Whether a key belongs to the range.
+    #[inline(always)]
+    pub(crate) fn covers(&self, key: u64) -> bool {
+        (self.low..=self.last).contains(&key)
+    }
+
     /// Of a range whose records are not known.
     fn recovered(version: u64) -> Self {
         Inner {
+            low: 0,
+            last: 0,
+            bound: 0,
+            is_second: false,
             active: Front::default(),
             version,
             active_oldest: NO_RECORD,
@@ -328,23 +455,77 @@ pub(crate) struct Directory {
 #[derive(Debug, Clone, Default)]
 struct Chunk {
     lows: Vec<u64>,
-    ranges: Vec<Arc<Range>>,
+    places: Vec<Place>,
+    /// Of the lows; for lookups.
+    search: Search,
+}
+
+/// Keys for a search of few instructions: a fixed number of steps without branches.
+#[derive(Debug, Clone)]
+struct Search {
+    /// The largest key there can be, where there are no more.
+    keys: Box<[u64; CHUNK]>,
+    number: usize,
+}
+
+impl Default for Search {
+    fn default() -> Self {
+        Search::of(&[])
+    }
+}
+
+impl Search {
+    /// For ascending keys, at most [`CHUNK`].
+    fn of(lows: &[u64]) -> Self {
+        let mut keys = Box::new([u64::MAX; CHUNK]);
+        keys[..lows.len()].copy_from_slice(lows);
+        Search { keys, number: lows.len() }
+    }
+
+    /// The number of the last key that is at most `key`, which there is.
+    #[inline(always)]
+    fn last_at_most(&self, key: u64) -> usize {
+        let mut at = 0;
+        let mut step = CHUNK / 2;
+        while step > 0 {
+            let next = (at + step) % CHUNK;
+            at = std::hint::select_unpredictable(self.keys[next] <= key, next, at);
+            step /= 2;
+        }
+        at.min(self.number - 1)
+    }
+}
+
+/// A range in the directory. Its hints are there once more, so that what a lookup needs is asked for together with the range.
+#[derive(Debug, Clone)]
+struct Place {
+    range: Arc<Range>,
+    hints: Hints,
+}
+
+impl Place {
+    fn new<M: Medium>(op: &Op<'_, M>, range: Arc<Range>) -> Self {
+        let hints = Hints::default();
+        hints.note(&range.snapshot, range.snapshot.get(op));
+        Place { range, hints }
+    }
 }
 
 impl Chunk {
-    fn push(&mut self, low: u64, range: Arc<Range>) {
+    fn push<M: Medium>(&mut self, op: &Op<'_, M>, low: u64, range: Arc<Range>) {
         debug_assert!(self.lows.last().is_none_or(|last| *last < low));
         self.lows.push(low);
-        self.ranges.push(range);
+        self.places.push(Place::new(op, range));
     }
 
     /// In chunks that are half full, if it is too large.
     fn split(self) -> Vec<Arc<Chunk>> {
-        if self.lows.len() <= CHUNK {
-            return vec![Arc::new(self)];
-        }
-        let parts = self.lows.chunks(CHUNK / 2).zip(self.ranges.chunks(CHUNK / 2));
-        parts.map(|(lows, ranges)| Arc::new(Chunk { lows: lows.to_vec(), ranges: ranges.to_vec() })).collect()
+        let size = if self.lows.len() <= CHUNK { CHUNK } else { CHUNK / 2 };
+        let parts = self.lows.chunks(size).zip(self.places.chunks(size));
+        let made = |(lows, places): (&[u64], &[Place])| {
+            Arc::new(Chunk { lows: lows.to_vec(), places: places.to_vec(), search: Search::of(lows) })
+        };
+        parts.map(made).collect()
     }
 }
 
@@ -356,21 +537,21 @@ pub(crate) fn last_at_most(lows: &[u64], key: u64) -> usize {
 
 impl Directory {
     /// The directory of ranges in the order of their keys.
-    pub(crate) fn of(ranges: impl Iterator<Item = (u64, Arc<Range>)>) -> Self {
+    pub(crate) fn of<M: Medium>(op: &Op<'_, M>, ranges: impl Iterator<Item = (u64, Arc<Range>)>) -> Self {
         let mut all = Chunk::default();
-        ranges.for_each(|(low, range)| all.push(low, range));
+        ranges.for_each(|(low, range)| all.push(op, low, range));
         let chunks = all.split();
         Directory { lows: chunks.iter().filter_map(|chunk| chunk.lows.first().copied()).collect(), chunks }
     }
 
     /// The directory with more ranges, which lie side by side and come after one that is there.
-    pub(crate) fn with(&self, more: &[(u64, Arc<Range>)]) -> Self {
+    pub(crate) fn with<M: Medium>(&self, op: &Op<'_, M>, more: &[(u64, Arc<Range>)]) -> Self {
         let Some((first, _)) = more.first() else { return self.clone() };
         let number = last_at_most(&self.lows, *first);
         let mut chunk = Chunk::clone(&self.chunks[number]);
         let at = last_at_most(&chunk.lows, *first) + 1;
         chunk.lows.splice(at..at, more.iter().map(|(low, _)| *low));
-        chunk.ranges.splice(at..at, more.iter().map(|(_, range)| Arc::clone(range)));
+        chunk.places.splice(at..at, more.iter().map(|(_, range)| Place::new(op, Arc::clone(range))));
         let (mut new, chunks) = (self.clone(), chunk.split());
         new.lows.splice(number..=number, chunks.iter().map(|chunk| chunk.lows[0]));
         new.chunks.splice(number..=number, chunks);
@@ -379,13 +560,68 @@ impl Directory {
 
     /// The range of a key. The first range begins with the smallest key.
     #[inline(always)]
-    pub(crate) fn find(&self, key: u64) -> &Arc<Range> {
+    fn place(&self, key: u64) -> &Place {
         let chunk = &self.chunks[last_at_most(&self.lows, key)];
-        &chunk.ranges[last_at_most(&chunk.lows, key)]
+        &chunk.places[chunk.search.last_at_most(key)]
+    }
+
+    /// The range of a key.
+    #[inline(always)]
+    pub(crate) fn find(&self, key: u64) -> &Arc<Range> {
+        &self.place(key).range
+    }
+
+    /// As [`find`](Self::find), and asks the processor for the lines between the directory and the key's leaf, so that it waits for all of
+    /// them together.
+    #[inline(always)]
+    pub(crate) fn find_ahead(&self, key: u64, hash: u64) -> &Arc<Range> {
+        let Place { range, hints } = self.place(key);
+        prefetch(&raw const **range);
+        hints.prefetch(hash);
+        range
+    }
+
+    /// As [`find_ahead`](Self::find_ahead), for a scan.
+    #[inline(always)]
+    pub(crate) fn find_for_scan(&self, key: u64) -> &Arc<Range> {
+        let range = self.find_ahead(key, 0);
+        range.prefetch_scan();
+        range
+    }
+
+    /// Notes where what a range shows from now on lies.
+    pub(crate) fn note(&self, range: &Range, snapshot: &Snapshot) {
+        let place = self.place(snapshot.low);
+        // A new range of a split is not there yet.
+        if std::ptr::eq(&raw const *place.range, range) {
+            place.hints.note(&range.snapshot, snapshot);
+        }
     }
 
     /// All ranges in the order of their keys.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = &Arc<Range>> {
-        self.chunks.iter().flat_map(|chunk| &chunk.ranges)
+        self.chunks.iter().flat_map(|chunk| &chunk.places).map(|place| &place.range)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_key_at_most_is_found_among_any_number() {
+        for number in [1, 2, 3, 63, 64, 65, CHUNK - 1, CHUNK] {
+            for (step, last) in [(1, false), (1 << 40, false), (7, true)] {
+                let mut lows: Vec<u64> = (0..number as u64).map(|i| i * step).collect();
+                if last && number > 1 {
+                    lows[number - 1] = u64::MAX;
+                }
+                let search = Search::of(&lows);
+                let near = lows.iter().flat_map(|low| [low.saturating_sub(1), *low, low.saturating_add(1)]);
+                for key in near.chain([0, u64::MAX]) {
+                    assert_eq!(search.last_at_most(key), last_at_most(&lows, key), "{key:#x} of {number} keys");
+                }
+            }
+        }
     }
 }

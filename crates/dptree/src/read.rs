@@ -5,9 +5,7 @@ use durix_pmem::{Medium, Op};
 use crate::DpTree;
 use crate::bloom::hash;
 use crate::error::Result;
-use crate::front::prefetch;
-use crate::leaf::Leaf;
-use crate::range::{Found, Range, Snapshot};
+use crate::range::{Found, Part, Range, Snapshot};
 use crate::steps::{self, Lookup, Seen};
 
 impl<M: Medium> DpTree<M> {
@@ -31,10 +29,9 @@ impl<M: Medium> DpTree<M> {
     /// The value of a key; `None` where the range was changed meanwhile.
     #[inline(always)]
     fn look_up(&self, op: &Op<'_, M>, key: u64, hash: u64) -> Option<Option<u64>> {
-        let range = self.directory.get(op).find(key);
-        range.prefetch(hash);
+        let range = self.directory.get(op).find_ahead(key, hash);
         let snapshot = range.snapshot.get(op);
-        self.look_up_in(op, (range, snapshot), (key, hash), || snapshot.leaf(key))
+        self.look_up_in(op, (range, snapshot), (key, hash), || snapshot.leaf_ahead(op, key, hash))
     }
 
     /// As [`look_up`](Self::look_up), in a range and its snapshot, and the leaf that the key belongs to there.
@@ -44,7 +41,7 @@ impl<M: Medium> DpTree<M> {
         op: &Op<'_, M>,
         (range, snapshot): (&Range, &Snapshot),
         (key, hash): (u64, u64),
-        leaf: impl Fn() -> Option<&'a Leaf>,
+        leaf: impl Fn() -> Option<&'a Part>,
     ) -> Option<Option<u64>> {
         if !snapshot.covers(key) {
             return None;
@@ -103,20 +100,12 @@ impl<M: Medium> DpTree<M> {
         let directory = self.directory.get(op);
         let ranges: [Option<(&Range, u64)>; GROUP] = std::array::from_fn(|i| {
             let key = *keys.get(i)?;
-            let range = &**directory.find(key);
-            prefetch(range);
-            Some((range, hash(key)))
+            let hash = hash(key);
+            Some((&**directory.find_ahead(key, hash), hash))
         });
-        let snapshots = ranges.map(|found| {
-            let (range, hash) = found?;
-            range.prefetch(hash);
-            Some(range.snapshot.get(op))
-        });
-        let leaves: [Option<&Leaf>; GROUP] = std::array::from_fn(|i| {
-            let leaf = snapshots[i]?.leaf(keys[i])?;
-            leaf.prefetch(ranges[i]?.1);
-            Some(leaf)
-        });
+        let snapshots = ranges.map(|found| Some(found?.0.snapshot.get(op)));
+        let leaves: [Option<&Part>; GROUP] =
+            std::array::from_fn(|i| snapshots[i]?.leaf_ahead(op, keys[i], ranges[i]?.1));
         for (leaf, found) in leaves.iter().zip(ranges) {
             if let (Some(leaf), Some((_, hash))) = (leaf, found) {
                 leaf.prefetch_slot(op, hash);
@@ -140,7 +129,7 @@ struct InSnapshot<'a, 's, M: Medium, L> {
     leaf: L,
 }
 
-impl<'l, M: Medium, L: Fn() -> Option<&'l Leaf>> Lookup for InSnapshot<'_, '_, M, L> {
+impl<'l, M: Medium, L: Fn() -> Option<&'l Part>> Lookup for InSnapshot<'_, '_, M, L> {
     type Found = Found<'l>;
 
     #[inline(always)]

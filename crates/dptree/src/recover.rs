@@ -290,7 +290,7 @@ impl<M: Medium> Walk<'_, '_, M> {
         let mut blocks = blocks.into_iter().peekable();
         while let Some((block, Block { low, floor, side, leaves, next })) = blocks.next() {
             let last = blocks.peek().map_or(u64::MAX, |(_, after)| after.low - 1);
-            if let Some(Part { low, leaf }) = leaves.last().filter(|part| part.low > last) {
+            if let Some(Part { low, leaf, .. }) = leaves.last().filter(|part| part.low > last) {
                 return Err(Error::corrupt(Wrong::LeafLow, leaf.off, *low));
             }
             let bound = self.options.bound(keys_in(&leaves));
@@ -298,7 +298,7 @@ impl<M: Medium> Walk<'_, '_, M> {
             let snapshot = Snapshot { low, last, bloom, frozen: None, side, leaves: leaves.into(), next, bound };
             ranges.push((low, Arc::new(Range::recovered(block, snapshot, floor))));
         }
-        Ok(Directory::of(ranges.into_iter()))
+        Ok(Directory::of(self.op, ranges.into_iter()))
     }
 
     /// Reads a block, which must begin above the one before it.
@@ -352,7 +352,7 @@ impl<M: Medium> Walk<'_, '_, M> {
             return Err(Error::corrupt(Wrong::LeafSlots, off, taken[0]));
         }
         self.survey.mark(off, self.shape.unit()).ok_or_else(|| Error::corrupt(Wrong::LeafPlace, off, off))?;
-        Ok(Part { low, leaf: Leaf::unknown(off, taken) })
+        Ok(Part::new(low, Leaf::unknown(off, taken)))
     }
 }
 

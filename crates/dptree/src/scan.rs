@@ -86,11 +86,10 @@ impl<M: Medium> DpTree<M> {
     #[inline(always)]
     fn step<const DOWN: bool>(&self, op: &Op<'_, M>, from: u64, buffer: &mut [Pair], locked: bool) -> Option<Filled> {
         let m = op.medium();
-        let range = self.directory.get(op).find(from);
-        range.prefetch_scan();
+        let range = self.directory.get(op).find_for_scan(from);
         // A hint: the lock may show another snapshot.
         let leaf = range.snapshot.get(op).leaf(from);
-        leaf.inspect(|leaf| prefetch(*leaf));
+        leaf.inspect(|part| prefetch(&raw const *part.leaf));
         let mut copied: [Entry; ENTRIES] = [(0, None); ENTRIES];
         let (number, snapshot, in_place, _lock) = {
             let mut inner = range.lock(op);
@@ -98,7 +97,7 @@ impl<M: Medium> DpTree<M> {
             if inner.dead || !snapshot.covers(from) {
                 return None;
             }
-            leaf.inspect(|leaf| leaf.prefetch_all(op));
+            leaf.inspect(|part| part.leaf.prefetch_all(op));
             let number = inner.active.copy_from(from, Window::<M, DOWN>::DIRECTION, &mut copied);
             (number, snapshot, range.in_place.now(m), locked.then_some(inner))
         };

@@ -14,8 +14,8 @@ use crate::DpTree;
 use crate::bloom::{Bloom, hash};
 use crate::error::Result;
 use crate::front::{Front, Frozen};
-use crate::leaf::{Leaf, store_value};
-use crate::range::{Found, Inner, NO_RECORD, Range, Snapshot};
+use crate::leaf::store_value;
+use crate::range::{Found, Inner, NO_RECORD, Part, Range, Snapshot};
 use crate::record::{Place, Record};
 
 impl<M: Medium> DpTree<M> {
@@ -169,9 +169,9 @@ impl<M: Medium> DpTree<M> {
     ) -> Result<Option<Option<u64>>> {
         let hash = hash(key);
         let (range, mut inner) = self.lock_range(op, (key, hash))?;
+        inner.active.prefetch(hash);
         let snapshot = range.snapshot.get(op);
-        let leaf = self.ask_for(op, &inner, snapshot, key, hash);
-        let found = self.find_locked(op, &inner, snapshot, (key, hash), leaf);
+        let found = self.find_locked(op, &inner, snapshot, (key, hash), snapshot.leaf_ahead(op, key, hash));
         let old = found.value();
         let Some(new) = decide(old) else { return Ok(None) };
         if let Some(value) = new
@@ -180,7 +180,8 @@ impl<M: Medium> DpTree<M> {
             self.tally(op, key, old, new);
             return Ok(Some(old));
         }
-        self.append(op, range, &mut inner, (key, hash), new)?;
+        self.append(op, range, &mut inner, key, new)?;
+        snapshot.bloom.add(op.medium(), hash);
         op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
         self.enter_front(op, range, &mut inner, (key, hash), new);
         self.tally(op, key, old, new);
@@ -193,22 +194,26 @@ impl<M: Medium> DpTree<M> {
     fn upsert(&self, op: &Op<'_, M>, key: u64, value: u64) -> Result<Option<u64>> {
         let hash = hash(key);
         let (range, mut inner) = self.lock_range(op, (key, hash))?;
-        let snapshot = range.snapshot.get(op);
-        let leaf = self.ask_for(op, &inner, snapshot, key, hash);
-        let looks_first = inner.overwrites >= 2;
-        let mut found = Found::Nowhere;
-        if looks_first {
-            found = self.find_locked(op, &inner, snapshot, (key, hash), leaf);
+        inner.active.prefetch(hash);
+        let mut looked = None;
+        if inner.overwrites >= 2 {
+            let snapshot = range.snapshot.get(op);
+            let found = self.find_locked(op, &inner, snapshot, (key, hash), snapshot.leaf_ahead(op, key, hash));
             if replace(op, range, &inner, found, (hash, value)) {
                 inner.overwrites = 3;
                 self.tally(op, key, found.value(), Some(value));
                 return Ok(found.value());
             }
+            looked = Some(found);
         }
-        self.append(op, range, &mut inner, (key, hash), Some(value))?;
-        if !looks_first {
-            found = self.find_locked(op, &inner, snapshot, (key, hash), leaf);
-        }
+        self.append(op, range, &mut inner, key, Some(value))?;
+        // While the record is being written back.
+        let snapshot = range.snapshot.get(op);
+        let found = match looked {
+            Some(found) => found,
+            None => self.find_locked(op, &inner, snapshot, (key, hash), snapshot.leaf_for_key(key, hash)),
+        };
+        snapshot.bloom.add(op.medium(), hash);
         let overwrites = matches!(found, Found::InLeaf(..));
         inner.overwrites = if overwrites { 3.min(inner.overwrites + 1) } else { inner.overwrites.saturating_sub(1) };
         op.fence(); // PERSIST DP-A1, DP-P2: flush+fence
@@ -226,24 +231,6 @@ impl<M: Medium> DpTree<M> {
         }
     }
 
-    /// Asks the processor for the lines that an update of a key touches, so that it waits for all of them together. Returns the key's leaf.
-    #[inline(always)]
-    fn ask_for<'a>(
-        &self,
-        op: &Op<'_, M>,
-        inner: &Inner,
-        snapshot: &'a Snapshot,
-        key: u64,
-        hash: u64,
-    ) -> Option<&'a Leaf> {
-        inner.active.prefetch(hash);
-        snapshot.bloom.prefetch(hash);
-        self.log.prefetch(op);
-        let leaf = snapshot.leaf(key);
-        leaf.inspect(|leaf| leaf.prefetch(hash));
-        leaf
-    }
-
     /// Where a key of a locked range is, which belongs to this leaf.
     #[inline(always)]
     pub(crate) fn find_locked<'a>(
@@ -252,7 +239,7 @@ impl<M: Medium> DpTree<M> {
         inner: &Inner,
         snapshot: &Snapshot,
         (key, hash): (u64, u64),
-        leaf: Option<&'a Leaf>,
+        leaf: Option<&'a Part>,
     ) -> Found<'a> {
         // The filter spares the line of a bucket.
         let may_have = snapshot.bloom.may_have(op.medium(), hash);
@@ -264,20 +251,12 @@ impl<M: Medium> DpTree<M> {
 
     /// Appends a record to the session's log, and starts writing it back. Changes nothing if it fails.
     #[inline(always)]
-    fn append(
-        &self,
-        op: &Op<'_, M>,
-        range: &Range,
-        inner: &mut Inner,
-        (key, hash): (u64, u64),
-        new: Option<u64>,
-    ) -> Result<()> {
+    fn append(&self, op: &Op<'_, M>, range: &Range, inner: &mut Inner, key: u64, new: Option<u64>) -> Result<()> {
         let m = op.medium();
         if !self.log.has_room(op) {
             self.open_page(op)?;
         }
         range.note_record(m, inner, self.log.clock(m));
-        range.snapshot.get(op).bloom.add(m, hash);
         self.log.append(op, Record { key, value: new, version: inner.version, place: Place::default() });
         Ok(())
     }
@@ -294,8 +273,7 @@ impl<M: Medium> DpTree<M> {
     ) {
         inner.version += 1;
         inner.active.put(key, hash, new);
-        let snapshot = range.snapshot.get(op);
-        if inner.active.len() >= snapshot.bound && snapshot.frozen.is_none() {
+        if inner.active.len() >= inner.bound && !inner.is_second {
             self.freeze(op, range, inner);
         }
     }
@@ -309,15 +287,15 @@ impl<M: Medium> DpTree<M> {
     ) -> Result<(&'a Arc<Range>, LockGuard<'a, Inner, M>)> {
         let mut turn = 0;
         loop {
-            let range = self.directory.get(op).find(key);
-            range.prefetch(hash);
+            let range = self.directory.get(op).find_ahead(key, hash);
+            range.prefetch_lock();
+            self.log.prefetch(op);
             let mut inner = range.lock(op);
-            let snapshot = range.snapshot.get(op);
-            if !inner.dead && snapshot.covers(key) {
-                if inner.active.len() < snapshot.bound {
+            if !inner.dead && inner.covers(key) {
+                if inner.active.len() < inner.bound {
                     return Ok((range, inner));
                 }
-                self.make_room(op, range, &mut inner, snapshot);
+                self.make_room(op, range, &mut inner, range.snapshot.get(op));
                 drop(inner);
                 if !self.help(op, range)? {
                     // Someone else merges the range.
@@ -346,11 +324,17 @@ impl<M: Medium> DpTree<M> {
         let new = Snapshot { bloom, frozen: Some(Arc::new(frozen)), ..old.clone() };
         inner.frozen_oldest = std::mem::replace(&mut inner.active_oldest, NO_RECORD);
         range.tell_oldest(op.medium(), inner);
-        self.retire(op, range.show(op, new));
+        self.show(op, range, inner, new);
         self.queue.push(op.medium(), Arc::clone(range));
         if let Some(service) = self.service.get() {
             service.wake();
         }
+    }
+
+    /// Shows readers another snapshot of a locked range.
+    pub(crate) fn show(&self, op: &Op<'_, M>, range: &Range, inner: &mut Inner, snapshot: Snapshot) {
+        self.retire(op, range.show(op, inner, snapshot));
+        self.directory.get(op).note(range, range.snapshot.get(op));
     }
 
     /// Opens a log page for the session, one of those whose records are all merged if there is any. The caller appends to it before its
@@ -378,13 +362,13 @@ fn replace<M: Medium>(
     found: Found<'_>,
     (hash, value): (u64, u64),
 ) -> bool {
-    let Found::InLeaf(leaf, slot, _) = found else { return false };
+    let Found::InLeaf(part, slot, _) = found else { return false };
     if inner.claim.is_taken() || inner.shares_leaves {
         return false;
     }
     let m = op.medium();
     range.in_place.begin(m, hash);
-    store_value(op, leaf.off, slot, value);
+    store_value(op, part.off(), slot, value);
     op.fence(); // PERSIST DP-V1: flush+fence
     range.in_place.end(m);
     true

@@ -126,7 +126,10 @@ impl Floor {
         // It goes with the pool, which has no name.
         std::mem::forget(reserved);
         drop(op);
-        Ok(Floor { session, first, next: 0, _owner: owner })
+        let mut floor = Floor { session, first, next: 0, _owner: owner };
+        // The first touch of a page would count as part of a floor.
+        floor.round(FLOOR / 64)?;
+        Ok(floor)
     }
 
     /// Nanoseconds of a persist, the mean of so many.

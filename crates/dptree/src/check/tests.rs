@@ -85,7 +85,7 @@ impl Sound<'_> {
     fn forget(&self, range: usize) {
         let kept = self.ranges.iter().enumerate().filter(|(number, _)| *number != range);
         let kept = kept.map(|(number, range)| (self.snapshot(number).low, Arc::clone(range)));
-        drop(self.tree.directory.replace(self.op, Directory::of(kept)));
+        drop(self.tree.directory.replace(self.op, Directory::of(self.op, kept)));
     }
 
     /// An extent of units, or of a log page, with its magic.
