@@ -165,7 +165,8 @@ impl ChainLog {
             unfenced: head,
             slot: op.slot(),
         };
-        if !log.link() || head < lines || (log.chain.is_empty() && head % lines != 0) {
+        // A head before the first line of segment 1 lies in none.
+        if !log.link() || (log.chain.is_empty() && head % lines != 0) {
             return Err(corrupt("head, or the sequence of segments behind it"));
         }
         while let Some(lines) = log.whole(op, log.tail, log.entered() - log.tail) {

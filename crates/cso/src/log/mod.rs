@@ -56,6 +56,8 @@ macro_rules! bounds_of_ring {
 
 mod chain;
 mod error;
+#[cfg(test)]
+mod findings;
 mod flex;
 mod fvb;
 mod fvb_entry;

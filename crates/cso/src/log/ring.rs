@@ -107,7 +107,7 @@ impl Shape {
         [MAGIC, kind, self.unit, self.units, self.params[0], self.params[1], self.params[2]]
     }
 
-    fn check(&self) -> u64 {
+    pub(super) fn check(&self) -> u64 {
         let bytes: Vec<u8> = self.words().iter().flat_map(|w| w.to_le_bytes()).collect();
         u64::from(crc32c::crc32c(&bytes))
     }

@@ -254,7 +254,7 @@ fn lane_of(region: Region, lane: u64, len: u64) -> Region {
     Region { off: region.off + HEADER + lane * len, len }
 }
 
-fn check(words: [u64; 3]) -> u64 {
+pub(super) fn check(words: [u64; 3]) -> u64 {
     let bytes: Vec<u8> = [SHARED_MAGIC].iter().chain(&words).flat_map(|w| w.to_le_bytes()).collect();
     u64::from(crc32c::crc32c(&bytes))
 }
