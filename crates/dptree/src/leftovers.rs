@@ -20,6 +20,7 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_index::Leftover;
+use durix_pmem::pool::tally::Marked;
 use durix_pmem::{Extent, LINE, Medium, Off, Op, Root, Word};
 
 use crate::Options;
@@ -36,6 +37,32 @@ use crate::values::Records;
 
 /// Keys and values of all blocks that count.
 pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
+    read_with_removed(op, root).0
+}
+
+/// The same, and with it those of `heads` that nothing in them leads to: records, each with its word. `known` tells the words to which something
+/// sound leads. What was removed lately has its record still, and in the log the record of its removal; and if the closing mark says that no word is
+/// missing, all of them were removed.
+pub(crate) fn read_with_heads<M: Medium>(
+    op: &Op<'_, M>,
+    root: &Root<M>,
+    known: impl FnOnce(&[Leftover]) -> BTreeSet<u64>,
+    heads: impl FnOnce() -> Vec<(u64, u64)>,
+) -> Vec<Leftover> {
+    let (mut all, removed) = read_with_removed(op, root);
+    let known = known(&all);
+    if let Marked::Held(held) = root.marked(op)
+        && held.count <= known.len() as u64
+    {
+        return all;
+    }
+    let is_lost = |(word, _): &(u64, u64)| !known.contains(word) && !removed.contains(word);
+    all.extend(heads().into_iter().filter(is_lost).map(|(key, word)| Leftover { key, word }));
+    all
+}
+
+/// Keys and values of all blocks that count, and the keys whose newest log record is that of a removal, whether it counts or was merged.
+fn read_with_removed<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> (Vec<Leftover>, BTreeSet<u64>) {
     let shape = read_shape(op, root).unwrap_or(Options::default().shape);
     let first = op.load(&root_words(op, root).first, Relaxed).get();
     let known = root.pool().space().extents(op, root.owner());
@@ -56,13 +83,14 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
 
     let mut pairs = BTreeMap::new();
     ranges.iter().for_each(|range| blocks.add_pairs(range, &mut pairs));
-    for (key, (_, value)) in blocks.newest(&ranges, &pages) {
+    let (newest, removed) = blocks.newest(&ranges, &pages);
+    for (key, (_, value)) in newest {
         match value {
             Some(value) => _ = pairs.insert(key, value),
             None => _ = pairs.remove(&key),
         }
     }
-    pairs.into_iter().map(|(key, word)| Leftover { key, word }).collect()
+    (pairs.into_iter().map(|(key, word)| Leftover { key, word }).collect(), removed)
 }
 
 /// The extents, those too that the pool's table of space has lost: they have heads. One of units reaches to the next head, or as far as chunks
@@ -246,12 +274,17 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
         }
     }
 
-    /// Of each key the record with the highest version, if it counts.
-    fn newest(&self, ranges: &[Range], pages: &[u64]) -> HashMap<u64, (u64, Option<u64>)> {
+    /// Of each key the record with the highest version, if it counts; and the keys whose record with the highest version, whether it counts or not,
+    /// is that of a removal.
+    fn newest(&self, ranges: &[Range], pages: &[u64]) -> (HashMap<u64, (u64, Option<u64>)>, BTreeSet<u64>) {
         let floors: BTreeMap<u64, u64> = ranges.iter().rev().map(|range| (range.low, range.floor)).collect();
         let floor_of = |key: u64| floors.range(..=key).next_back().map_or(0, |(_, floor)| *floor);
-        let mut newest = HashMap::new();
+        let (mut newest, mut last) = (HashMap::new(), HashMap::<u64, (u64, bool)>::new());
         let mut add = |Record { key, value, version, .. }| {
+            if (1..=SANE_VERSION).contains(&version) {
+                let last = last.entry(key).or_default();
+                *last = (*last).max((version, value.is_none()));
+            }
             if !(floor_of(key).max(1)..=SANE_VERSION).contains(&version) {
                 return;
             }
@@ -273,7 +306,8 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
                 });
             }
         }
-        newest
+        let removed = last.into_iter().filter(|(_, (_, is_removed))| *is_removed).map(|(key, _)| key).collect();
+        (newest, removed)
     }
 
     /// The polarity of a log page, if its head makes sense.
