@@ -574,8 +574,8 @@ impl<M: Medium> Openable<M> for DpTreeBytes<M> {
 
     fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
         let records = RecordStore::to_read(op, root.clone(), PAGE_WORD);
-        // Each record of an entry holds its whole key. So where a part of a group cannot be read, or nothing leads to a group, its records come
-        // last, one by one.
+        // Each record of an entry holds its whole key. So where a part of a group cannot be read, or nothing leads to a group, its
+        // records come last, one by one.
         let is_whole = |left: &&Leftover| {
             let mut is_whole = true;
             Group { op, records: &records, word: left.key }.survey(left.word, &mut |_| {}, &mut |_| is_whole = false);
