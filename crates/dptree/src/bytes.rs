@@ -12,7 +12,7 @@
 //! Recovery looks the word up for each record in a page that was active, and follows the group from its root to the record.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
