@@ -12,7 +12,7 @@
 //! Recovery looks the word up for each record in a page that was active, and follows the group from its root to the record.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -574,8 +574,8 @@ impl<M: Medium> Openable<M> for DpTreeBytes<M> {
 
     fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
         let records = RecordStore::to_read(op, root.clone(), PAGE_WORD);
-        // Each record of an entry holds its whole key. So where a part of a group cannot be read, or nothing leads to a group, its records come
-        // last, one by one.
+        // Each record of an entry holds its whole key. So where a part of a group cannot be read, or nothing leads to a group, its
+        // records come last, one by one.
         let is_whole = |left: &&Leftover| {
             let mut is_whole = true;
             Group { op, records: &records, word: left.key }.survey(left.word, &mut |_| {}, &mut |_| is_whole = false);

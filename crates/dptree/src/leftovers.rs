@@ -40,9 +40,9 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
     read_with_removed(op, root).0
 }
 
-/// The same, and with it those of `heads` that nothing in them leads to: records, each with its word. `known` tells the words to which something
-/// sound leads. What was removed lately has its record still, and in the log the record of its removal; and if the closing mark says that no word is
-/// missing, all of them were removed.
+/// The same, and with it those of `heads` that nothing in them leads to: records, each with its word. `known` tells the words to which
+/// something sound leads. What was removed lately has its record still, and in the log the record of its removal; and if the closing mark
+/// says that no word is missing, all of them were removed.
 pub(crate) fn read_with_heads<M: Medium>(
     op: &Op<'_, M>,
     root: &Root<M>,
@@ -274,8 +274,8 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
         }
     }
 
-    /// Of each key the record with the highest version, if it counts; and the keys whose record with the highest version, whether it counts or not,
-    /// is that of a removal.
+    /// Of each key the record with the highest version, if it counts; and the keys whose record with the highest version, whether it
+    /// counts or not, is that of a removal.
     fn newest(&self, ranges: &[Range], pages: &[u64]) -> (HashMap<u64, (u64, Option<u64>)>, BTreeSet<u64>) {
         let floors: BTreeMap<u64, u64> = ranges.iter().rev().map(|range| (range.low, range.floor)).collect();
         let floor_of = |key: u64| floors.range(..=key).next_back().map_or(0, |(_, floor)| *floor);

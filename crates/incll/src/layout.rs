@@ -155,16 +155,16 @@ persistent! {
 /// Bit of the link to the root that says that interior nodes are [`Slotted`]: who does not know them does not open the tree.
 pub const SLOTTED: u64 = 1;
 
-/// What a node says of the place where it lies, so that one that was copied over another shows: bits 16–63 of a checksum. A border node adds
-/// the [seal](LayerName::seal) of its layer, by exclusive or.
+/// What a node says of the place where it lies, so that one that was copied over another shows: bits 16–63 of a checksum. A border node
+/// adds the [seal](LayerName::seal) of its layer, by exclusive or.
 pub fn place_of(off: u64) -> u64 {
     Checksum::at(off).finish() & !PLACE_FREE
 }
 
 /// Which layer of the tree a border node belongs to: the slice under which the layer above leads to it, and the number of that layer, from
-/// which follows the slice under which the layer above that one leads there, if its own number is known. So the keys of a node can be told although
-/// nothing leads to it any more, and although nothing is left of the layer above: layer by layer, from the first one on. They stay while
-/// the root of a layer is an interior node, which does not use them:
+/// which follows the slice under which the layer above that one leads there, if its own number is known. So the keys of a node can be
+/// told although nothing leads to it any more, and although nothing is left of the layer above: layer by layer, from the first one on.
+/// They stay while the root of a layer is an interior node, which does not use them:
 ///
 /// | word | what |
 /// |---|---|

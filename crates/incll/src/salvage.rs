@@ -250,8 +250,8 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         }
     }
 
-    /// Whether a border node says that it belongs to another layer: by its words, which lie in its last line, and by its seal, which lies in
-    /// its first one.
+    /// Whether a border node says that it belongs to another layer: by its words, which lie in its last line, and by its seal, which lies
+    /// in its first one.
     fn is_elsewhere(&self, layer: usize, off: Off<Node>) -> bool {
         let (said, name) = (self.cx.layer_name(off), self.names[layer]);
         said.words() != name.words() && said.seal() != name.seal()
@@ -335,7 +335,8 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         self.find(off.get(), format!("an entry that does not belong here, of slice {:#x}", entry.slice));
     }
 
-    /// Gives those entries out that the separators above do not allow, and both siblings do: then a separator is damaged, and not the entry.
+    /// Gives those entries out that the separators above do not allow, and both siblings do: then a separator is damaged, and not the
+    /// entry.
     fn between_siblings(&mut self) {
         for (layer, off, entry) in std::mem::take(&mut self.astray) {
             let (next, border) = (self.sibling(off), self.cx.border(off));
@@ -373,8 +374,8 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
         head.is_some_and(|head| head.is_ok_and(|head| matches!(head.kind, slab_kind::NODES | slab_kind::INTERIORS)))
     }
 
-    /// The number of the layer of that name, if it is known, or the one above it is, or the one above that: then it is a layer to which no sound
-    /// link leads, and the layer between may be lost.
+    /// The number of the layer of that name, if it is known, or the one above it is, or the one above that: then it is a layer to which
+    /// no sound link leads, and the layer between may be lost.
     fn number_of(&mut self, name: LayerName) -> Option<usize> {
         let above = match self.numbers.get(&name.above()) {
             Some(above) => *above,

@@ -120,8 +120,8 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         self.op.load(&self.op.at(off).stamp, Relaxed).is_interior()
     }
 
-    /// The layer that a border node says it belongs to; anything if that is damaged. The root of a tree, which is born as a line of zeroes, says
-    /// nothing, and need not.
+    /// The layer that a border node says it belongs to; anything if that is damaged. The root of a tree, which is born as a line of
+    /// zeroes, says nothing, and need not.
     pub(crate) fn layer_name(&self, off: Off<Node>) -> LayerName {
         if off == self.tree.root {
             return LayerName::FIRST;
@@ -131,8 +131,8 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         LayerName::read(words, self.op.load(&border.inline, Relaxed) & !PLACE_FREE, off.get())
     }
 
-    /// Whether a node of a layer says that it lies where it does. The root of a tree is born as a line of zeroes, and says nothing until it is
-    /// filled anew.
+    /// Whether a node of a layer says that it lies where it does. The root of a tree is born as a line of zeroes, and says nothing until
+    /// it is filled anew.
     pub(crate) fn is_placed(&self, off: Off<Node>, layer: LayerName) -> bool {
         self.place_but_for(off, layer) == place_of(off.get()) || off == self.tree.root && self.place(off) == 0
     }

@@ -385,8 +385,8 @@ fn what_an_interrupted_update_has_left_is_no_damage_though_the_pool_was_closed_s
     assert_eq!(content(&set, &session.enter().unwrap()), whole);
 }
 
-/// The line of an entry over another one: of the two entries of its key, which have one version, the one in its own place counts. It was lost
-/// where the copy was read first.
+/// The line of an entry over another one: of the two entries of its key, which have one version, the one in its own place counts. It was
+/// lost where the copy was read first.
 #[test]
 fn a_copied_entry_costs_only_the_one_that_it_was_copied_over() {
     let (image, extents, whole) = closed();
