@@ -54,9 +54,9 @@ impl PutOff {
 /// A structure whose updates can be settled later.
 ///
 /// # Safety
-/// Both calls can come while operations are kept out ([`Mapping::quiesce`]): a ticket that is dropped settles what it has in an operation that
-/// does not wait for the gate, since its thread may have another one open. So neither call may wait for an operation of another thread, store to
-/// persistent memory, or hand its operation to what counts on the gate: above all it notes nothing for a
+/// Both calls can come while operations are kept out ([`Mapping::quiesce`]): a ticket that is dropped settles what it has in an operation
+/// that does not wait for the gate, since its thread may have another one open. So neither call may wait for an operation of another
+/// thread, store to persistent memory, or hand its operation to what counts on the gate: above all it notes nothing for a
 /// [checkpoint](crate::Epochs::dirty), which empties the lists of all sessions meanwhile.
 ///
 /// ```compile_fail,E0200

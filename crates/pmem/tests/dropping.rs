@@ -331,8 +331,8 @@ fn a_sync_that_fails_and_loses_pages_takes_nothing_from_memory() {
     }
 }
 
-/// A drop has found that a page equals the file. Two commits of two generations come meanwhile, and the second one brings back what the file
-/// holds. So the page equals the file still; but the checkpoint of the first one is on its way.
+/// A drop has found that a page equals the file. Two commits of two generations come meanwhile, and the second one brings back what the
+/// file holds. So the page equals the file still; but the checkpoint of the first one is on its way.
 #[test]
 fn a_page_that_was_captured_since_is_not_dropped() {
     let mut live = open(&SimulatedFs::new()).unwrap();

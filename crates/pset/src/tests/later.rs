@@ -302,3 +302,30 @@ fn a_ticket_does_not_settle_a_later_entry_in_the_same_place() {
     }
     assert!(met > 0, "no slot was used again");
 }
+
+/// A tombstone hides an older entry of another length, and an unsettled entry came between the two. However they are settled, the slot of
+/// the tombstone is not used again before the older entry is gone: or recovery would find the key.
+#[test]
+fn a_tombstone_outlives_what_it_hides_however_it_was_settled() {
+    type Settle = fn(&Pool<Counted>, &PersistentSet<Counted>, &mut Session<Counted>, &mut Unsettled<Counted>);
+    let ways: [Settle; 3] = [
+        |pool, _, session, ticket| pool.wait(session, ticket).unwrap(),
+        |_, set, session, _| assert_eq!(set.get_vec(&session.enter().unwrap(), b"a").unwrap(), None),
+        |_, set, session, _| set.for_each(&session.enter().unwrap(), |_, _| ()).unwrap(),
+    ];
+    for (number, settle) in ways.iter().enumerate() {
+        let (_, pool, set, mut session) = counted(1 << 20);
+        set.insert(&session.enter().unwrap(), b"a", &[0; 150]).unwrap();
+        let (mut one, mut two) = (Unsettled::new(), Unsettled::new());
+        later(&mut session, &mut one, |op| set.insert(op, b"a", b"1").unwrap());
+        later(&mut session, &mut two, |op| assert!(set.remove(op, b"a").unwrap()));
+        settle(&pool, &set, &mut session, &mut two);
+        let op = session.enter().unwrap();
+        [b"b", b"c", b"d"].into_iter().for_each(|key| _ = set.insert(&op, key, b"1").unwrap());
+        let found = content(&again(&set, &options()), &op);
+        assert!(found.keys().eq([b"b", b"c", b"d"]), "way {number}: {found:?}");
+        drop(op);
+        pool.wait(&mut session, &mut one).unwrap();
+        pool.wait(&mut session, &mut two).unwrap();
+    }
+}
