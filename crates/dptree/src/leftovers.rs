@@ -118,6 +118,9 @@ struct Blocks<'a, 's, M: Medium> {
     pages: Vec<u64>,
 }
 
+/// The version and the value of each key's newest record; no value: it was removed.
+type Newest = HashMap<u64, (u64, Option<u64>)>;
+
 /// A range, as far as it can be read.
 struct Range {
     off: u64,
@@ -276,7 +279,7 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
 
     /// Of each key the record with the highest version, if it counts; and the keys whose record with the highest version, whether it
     /// counts or not, is that of a removal.
-    fn newest(&self, ranges: &[Range], pages: &[u64]) -> (HashMap<u64, (u64, Option<u64>)>, BTreeSet<u64>) {
+    fn newest(&self, ranges: &[Range], pages: &[u64]) -> (Newest, BTreeSet<u64>) {
         let floors: BTreeMap<u64, u64> = ranges.iter().rev().map(|range| (range.low, range.floor)).collect();
         let floor_of = |key: u64| floors.range(..=key).next_back().map_or(0, |(_, floor)| *floor);
         let (mut newest, mut last) = (HashMap::new(), HashMap::<u64, (u64, bool)>::new());
