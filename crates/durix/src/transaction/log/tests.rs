@@ -187,3 +187,30 @@ fn the_retirement_by_recovery_is_durable_before_the_root_asks_no_more() {
     println!("without it: {report}");
     assert!(report.failure.is_some(), "the loss of the fence shows nowhere");
 }
+
+/// A lane that needs more room gives back what it holds. Its last record may be replayed until its retirement is durable, and then
+/// needs that room: so the retirement becomes durable first. A lane that holds enough, or nothing, costs no fence.
+#[test]
+fn room_is_given_back_when_no_record_needs_it() {
+    let counting = Counting::new(Hardware::PAGE_CACHE);
+    let db = Db::over(PoolOptions::new().create_on(HeapBacking::new(64 << 20), counting).unwrap());
+    let (log, retirements) = (db.shared.transactions.log().unwrap(), &db.shared.transactions.retirements);
+    let mut session = db.pool().session().unwrap();
+    let op = session.enter().unwrap();
+    let need = |bytes| {
+        let mut need = Need::default();
+        need.change(bytes, false);
+        need
+    };
+    let mut draft = Vec::new();
+    record::begin(&mut draft);
+    // The first one makes the lane.
+    for (turn, bytes, fences) in [(0, 8, 1), (1, 8, 0), (2, 1 << 20, 1), (3, 1 << 20, 0), (4, 8, 0)] {
+        let before = counting.counts().fences;
+        let mut lane = Arc::clone(&log).take(&op, record::payload(&draft), &need(bytes)).unwrap();
+        let taken = counting.counts().fences - before;
+        assert!(turn == 0 || taken == fences, "turn {turn}: {taken} fences");
+        lane.write(&op, retirements, 0, &mut draft).unwrap();
+        lane.retire(&op, retirements, std::iter::empty());
+    }
+}
