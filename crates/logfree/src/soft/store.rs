@@ -386,8 +386,8 @@ impl<M: Medium> Store<M> {
         self.root.pool().space().extents(op, self.root.owner())
     }
 
-    /// Reads some lines of an extent: returns the members, remembers the others as free, writes all back. The caller fences
-    /// (LF-M8).
+    /// Reads some lines of an extent: returns the members, remembers the others as free, writes all back that may not be durable. The caller
+    /// fences (LF-M8).
     ///
     /// # Errors
     /// [`Error::Corrupt`].
@@ -406,8 +406,10 @@ impl<M: Medium> Store<M> {
                 },
             }
         }
-        // PERSIST LF-M8: flush, with the caller's fence.
-        op.write_back_slice(members);
+        if !op.finds_what_is_durable() {
+            // PERSIST LF-M8: flush, with the caller's fence.
+            op.write_back_slice(members);
+        }
         let mut unassigned = self.unassigned.lock(op.medium());
         unassigned.bytes += lines.len;
         unassigned.free.extend(free);
