@@ -588,3 +588,24 @@ fn a_repair_does_not_go_back_to_the_journal_of_a_file_that_was_closed() {
     durix::repair::salvage_into(&source, &target).unwrap();
     assert_eq!(Db::over(target).map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
 }
+
+/// What is read when an index is opened is durable by then: it does not go through the journal once more. (The table of space does.)
+#[test]
+fn opening_an_index_does_not_put_it_into_the_journal() {
+    let dir = tempfile::tempdir().unwrap();
+    for kind in ["pset", "hash", "bplustree", "dptree"] {
+        let path = dir.path().join(kind);
+        let db = db(&path, Level::Immediate);
+        let map = db.map_of_kind::<u64, u64>("map", kind).unwrap();
+        map.try_extend((0..4000_u64).map(|key| (key * 0x9e37_79b9, key))).unwrap();
+        drop(map);
+        db.close().unwrap();
+        let db = self::db(&path, Level::Immediate);
+        let map = db.map::<u64, u64>("map").unwrap();
+        assert_eq!(map.count().unwrap(), 4000);
+        db.sync().unwrap();
+        let bytes = db.pool().journal_stats().unwrap().bytes;
+        // The entries of the first two alone are 250 KiB.
+        assert!(bytes < 96 << 10, "{kind}: {bytes} bytes");
+    }
+}
