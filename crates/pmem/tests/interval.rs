@@ -299,3 +299,25 @@ fn commits_do_not_wait_for_a_checkpoint() {
     assert!(beside, "a commit has waited for the checkpoint");
     assert!(pool.journal_stats().unwrap().checkpoints > 0);
 }
+
+/// A round has written all lines back that were noted. The commit has to begin another epoch all the same, or a recovery undoes what it holds.
+#[test]
+fn a_commit_after_a_round_of_the_epochs_crosses_their_boundary() {
+    let (pool, words, _) = pool(Duration::from_secs(3600));
+    let (epochs, mut session) = (pool.epochs().unwrap(), pool.session().unwrap());
+    for round in 1..=3 {
+        let before = epochs.stats().epoch;
+        let op = session.enter().unwrap();
+        let word = &words.root.words(&op)[0];
+        op.store(word, round, Relaxed);
+        epochs.dirty(&op, word);
+        drop(op);
+        assert!(epochs.write_ahead(&mut session).unwrap());
+        pool.commit(&mut session).unwrap();
+        assert_eq!(epochs.stats().epoch, before + 1, "round {round}");
+        // Where nothing was noted, there is none.
+        assert!(epochs.write_ahead(&mut session).unwrap());
+        pool.commit(&mut session).unwrap();
+        assert_eq!(epochs.stats().epoch, before + 1, "round {round}");
+    }
+}

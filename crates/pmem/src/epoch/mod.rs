@@ -146,6 +146,8 @@ pub struct Epochs<M: Medium> {
     stopped: Lock<Option<String>>,
     /// How many operations had begun and ended at the last boundary.
     settled: AtomicU64,
+    /// 1 once a round of this epoch has written lines back: then there is something to cross a boundary for, though the lists are empty.
+    ahead: AtomicU64,
 }
 
 /// Calls back with the needs of every structure that has ever taken part and is still there.
@@ -274,6 +276,7 @@ impl<M: Medium> Epochs<M> {
             sweeping: AtomicU64::new(0),
             stopped: Lock::new(None),
             settled: AtomicU64::new(mapping.operations()),
+            ahead: AtomicU64::new(0),
         })
     }
 
@@ -546,20 +549,23 @@ impl<M: Medium> Epochs<M> {
         op.fence();
         op.medium().shared_store(&self.current, next, Ordering::Release);
         let m = op.medium();
+        m.shared_store(&self.ahead, 0, Ordering::Relaxed);
         drop(op);
         m.shared_store(&self.settled, self.mapping.operations(), Ordering::Relaxed);
         self.note_boundary(start, next, lines);
         Ok(())
     }
 
-    /// As [`cross`](Self::cross), if anything was noted since the last boundary.
+    /// As [`cross`](Self::cross), if anything was noted since the last boundary, be it written back by a round already: what was done in an epoch
+    /// counts only when the next one has begun.
     pub(crate) fn cross_if_dirty(&self, session: &mut Session<M>) -> Result<()> {
         self.own(session)?;
         assert!(self.mapping.is_alone(session.slot()), "a look at all lists outside of `Mapping::quiesce`");
         // SAFETY: as just asserted, this session has the mapping for itself: no operation of another one is open or enters meanwhile.
         // Of its own none is open, since an operation borrows the session, and one that was forgotten notes nothing more.
-        let idle = unsafe { self.dirty.is_empty(self.mapping.slots_used()) };
-        if idle { Ok(()) } else { self.cross(session, false) }
+        let nothing_left = unsafe { self.dirty.is_empty(self.mapping.slots_used()) };
+        let nothing_ahead = self.mapping.medium().shared_load(&self.ahead, Ordering::Relaxed) == 0;
+        if nothing_left && nothing_ahead { Ok(()) } else { self.cross(session, false) }
     }
 
     /// Begins a round, and makes durable what was noted in the rounds before, while operations go on: see the head of the
@@ -599,6 +605,10 @@ impl<M: Medium> Epochs<M> {
         let lines = unsafe { self.write_back_noted(&op, round) };
         // PERSIST EP-B1: flush+fence, ahead
         op.fence();
+        if lines > 0 {
+            // While the operation is open: it keeps the boundary out that clears it.
+            op.medium().shared_store(&self.ahead, 1, Ordering::Relaxed);
+        }
         drop(op);
         self.state.lock(self.mapping.medium()).stats.ahead += lines;
         Ok(Ahead::Wrote(lines))
