@@ -218,25 +218,7 @@ impl Frozen {
 /// Asks the processor for the line of `object`. A hint, and no access.
 #[inline(always)]
 pub(crate) fn prefetch<T>(object: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE belongs to x86-64, and a prefetch does nothing with addresses that are not mapped.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(object.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = object;
-}
-
-/// As [`prefetch`], for a line that is written soon.
-#[inline(always)]
-pub(crate) fn prefetch_write<T>(object: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: as above; where a processor does not know it, it is none.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) object, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = object;
+    durix_pmem::prefetch_read(object.cast());
 }
 
 #[cfg(test)]

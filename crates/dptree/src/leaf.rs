@@ -11,11 +11,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Once, OnceLock};
 
-use durix_pmem::{LINE, Medium, Off, Op};
+use durix_pmem::{LINE, Medium, Off, Op, prefetch_write};
 
 use crate::arena::{Shared, Slice};
 use crate::bloom::hash;
-use crate::front::{prefetch, prefetch_write};
+use crate::front::prefetch;
 use crate::layout::{LINE_SLOTS, MAX_SLOTS, SlotLine, Slots, slot_line};
 use crate::order::SlotOrder;
 use crate::prints::Table;

@@ -58,6 +58,8 @@ mod wide;
 mod word;
 mod zeroed;
 
+#[doc(hidden)]
+pub use arch::{prefetch_read, prefetch_write};
 pub use checksum::Checksum;
 pub use epoch::{Epochs, Sweep, Sweeping, Ticket};
 pub use error::{Error, Result};

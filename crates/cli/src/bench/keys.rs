@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use durix::kind::Entry;
 use durix::{Db, Direction, Durability, Index, KeyRange, Level, Medium, Pool, Session, TypeNames, TypeTag, Types};
+use durix_pmem::journal::DiskJournal;
 use serde_json::{Value, json};
 
 use super::svg;
@@ -192,7 +193,7 @@ fn round(kind: &Entry, keys: &[Vec<u8>], args: &BenchArgs, nth: u64, path: &Path
     drop((index, session, db));
     let crashed = path.with_extension("crashed");
     copy(path, &crashed)?;
-    copy(&super::journal(path), &super::journal(&crashed))?;
+    copy(&DiskJournal::path_of(path), &DiskJournal::path_of(&crashed))?;
     pool.close()?;
     drop(pool);
     let open = time_to_open(kind, args, path)?;

@@ -8,7 +8,7 @@ mod neworder;
 mod svg;
 mod workload;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -247,13 +247,6 @@ fn create_counting(args: &BenchArgs, path: &Path) -> Result<(Pool<Counting<Hardw
     let backing = FileBacking::create(path)?;
     let counting = Counting::new(medium_of(args, &backing)?);
     Ok((options(args).create_on(backing, counting)?, counting))
-}
-
-/// The file of a pool's journal, where it has one.
-fn journal(path: &Path) -> PathBuf {
-    let mut journal = path.as_os_str().to_owned();
-    journal.push("-journal");
-    journal.into()
 }
 
 /// Exact counts of one thread's requests on a smaller index.

@@ -417,7 +417,8 @@ fn with_checksums_all_pages_are_sound_after_a_power_failure_and_every_sync_of_th
 }
 
 /// At intervals, with nobody who keeps them: every fifth operation is a transaction that waits for its commit, after every seventh there is a
-/// barrier, and some commits come by themselves, as those of the service do. What was waited for, and all before it, is marked as done.
+/// barrier, and some commits come by themselves, as those of the service do: after a round of the epochs. So do half of the barriers. What was waited
+/// for, and all before it, is marked as done.
 fn run_at_intervals(sim: &Sim, kinds: Kinds, steps: &[Step]) -> Result<(), Error> {
     let db = create(sim, Level::Interval(std::time::Duration::from_secs(3600)))?;
     let maps = maps(&db, kinds)?;
@@ -433,6 +434,9 @@ fn run_at_intervals(sim: &Sim, kinds: Kinds, steps: &[Step]) -> Result<(), Error
             sim.done(number + 1);
         } else {
             apply(&db, &maps, *step)?;
+        }
+        if number % 3 == 1 || number % 14 == 6 {
+            db.pool().epochs()?.write_ahead(&mut session)?;
         }
         if number % 7 == 6 {
             db.sync()?;

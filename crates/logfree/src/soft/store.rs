@@ -10,7 +10,7 @@
 //! | LF-M6 that state < the update returns, and is seen | flush+fence | the old value | nothing |
 //! | LF-M7 state free < the remove returns, is seen, or the line is used again | flush+fence | the key still there | nothing |
 //! | LF-L1 to LF-L4 | see `later.rs` | | |
-//! | LF-M8 what recovery has read < any new operation | flush+fence | the state before, which was as good | the same again |
+//! | LF-M8 what recovery has read < any new operation | flush+fence; durable already on a journaled pool | the state before, which was as good | the same again |
 //!
 //! A line whose state does not go with its key and value, or with its place, is none that a crash can leave.
 //!

@@ -104,7 +104,7 @@ pub(crate) fn store_nt(word: &AtomicU64, value: u64) {
 
 /// Asks for a line for writing. A hint: it never faults, whatever the address.
 #[inline(always)]
-pub(crate) fn prefetch_write(line: *const u8) {
+pub fn prefetch_write(line: *const u8) {
     // SAFETY: a prefetch touches no register, flag or architectural memory, and does nothing where it cannot: any address is right, so a
     // caller may pass one that came from a damaged file.
     unsafe { asm!("prfm pstl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
@@ -112,7 +112,7 @@ pub(crate) fn prefetch_write(line: *const u8) {
 
 /// Asks for a line for reading. A hint: it never faults, whatever the address.
 #[inline(always)]
-pub(crate) fn prefetch_read(line: *const u8) {
+pub fn prefetch_read(line: *const u8) {
     // SAFETY: a prefetch touches no register, flag or architectural memory, and does nothing where it cannot: any address is right, so a
     // caller may pass one that came from a damaged file.
     unsafe { asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }

@@ -16,6 +16,7 @@ mod imp;
 mod imp;
 
 pub(crate) use imp::*;
+pub use imp::{prefetch_read, prefetch_write};
 
 /// What architectures without instructions of that kind have in their place.
 #[cfg(not(target_arch = "x86_64"))]

@@ -52,6 +52,6 @@ pub(crate) fn store_nt_line(line: &[AtomicU64; 8], values: &[u64; 8]) {
     }
 }
 
-pub(crate) fn prefetch_write(_line: *const u8) {}
+pub fn prefetch_write(_line: *const u8) {}
 
-pub(crate) fn prefetch_read(_line: *const u8) {}
+pub fn prefetch_read(_line: *const u8) {}

@@ -60,7 +60,7 @@ pub(crate) fn persist_fence() {
 
 /// Asks for a line for writing. A hint: it never faults, whatever the address.
 #[inline(always)]
-pub(crate) fn prefetch_write(line: *const u8) {
+pub fn prefetch_write(line: *const u8) {
     // SAFETY: a prefetch touches no register, flag or architectural memory, and is a no-operation where the address is
     // not mapped or the processor does not know the instruction.
     unsafe { asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
@@ -68,7 +68,7 @@ pub(crate) fn prefetch_write(line: *const u8) {
 
 /// Asks for a line for reading. A hint: it never faults, whatever the address.
 #[inline(always)]
-pub(crate) fn prefetch_read(line: *const u8) {
+pub fn prefetch_read(line: *const u8) {
     // The intrinsic, not assembly: the lines of one object then share their base register.
     // SAFETY: SSE is part of the x86-64 baseline, and a prefetch touches no register, flag or architectural memory.
     unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast()) }
