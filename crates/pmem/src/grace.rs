@@ -24,12 +24,12 @@ pub struct Grace {
 
 impl Grace {
     pub(crate) fn begin<M: Medium>(mapping: &Mapping<M>, own: u32, asymmetric: bool) -> Grace {
-        // Mirror: `gate::take_slot`.
+        // Mirror: `gate::take_slot`, `gate::awake`.
         fence(Ordering::SeqCst);
-        let others = || mapping.taken().filter(|slot| *slot != own);
-        if others().next().is_none() {
+        if !mapping.is_any_awake(own) {
             return Grace::default();
         }
+        let others = || mapping.taken().filter(|slot| *slot != own);
         // Mirror: the light fence of `gate::try_enter`.
         membarrier::heavy(asymmetric);
         let m = mapping.medium();

@@ -70,6 +70,8 @@ impl<M: Medium> std::fmt::Debug for Shared<M> {
 pub(crate) struct Slot {
     /// How often operations have entered and left: odd while one is open.
     pub(crate) active: AtomicU64,
+    /// 0, or what the session rests for: it has no operation open, and opens none before it has awoken.
+    pub(crate) resting: AtomicU64,
 }
 
 /// The slots of a mapping. They are many: a thread keeps those of a mapping that is gone for its next one, because a simulation
@@ -108,7 +110,10 @@ impl Slots {
 impl Drop for Slots {
     fn drop(&mut self) {
         let taken = *self.taken.get_mut() as usize;
-        self.slots[..taken].iter_mut().for_each(|slot| *slot.active.get_mut() = 0);
+        for slot in &mut self.slots[..taken] {
+            *slot.active.get_mut() = 0;
+            *slot.resting.get_mut() = 0;
+        }
         let slots = std::mem::take(&mut self.slots);
         // At the end of a thread they are freed.
         let _ = SPARE.try_with(|spare| spare.set(Some(slots)));
@@ -295,6 +300,19 @@ impl<M: Medium> Mapping<M> {
                 (bit < 64).then_some(index as u32 * 64 + bit)
             })
         })
+    }
+
+    /// Whether any open session but `own` may be in an operation, or begin one, without a fence in between: none that
+    /// [rests](Session::rest). A full fence comes before.
+    pub(crate) fn is_any_awake(&self, own: u32) -> bool {
+        let m = self.shared.medium;
+        self.taken().any(|slot| slot != own && !gate::is_resting(&Seen(m, &self.slot(slot).resting)))
+    }
+
+    /// How many sessions rest for that.
+    pub(crate) fn resting_for(&self, what: u64) -> usize {
+        let m = self.shared.medium;
+        self.taken().filter(|slot| m.shared_load(&self.slot(*slot).resting, Ordering::Relaxed) == what).count()
     }
 
     pub(crate) fn give_back(&self, slot: u32) {

@@ -35,7 +35,7 @@ impl<M: Medium> Mapping<M> {
         let closed = gate::close(
             &Seen(m, self.gate()),
             || fence(Ordering::SeqCst),
-            || others().next().is_some(),
+            || self.is_any_awake(own),
             || membarrier::heavy(self.asymmetric()),
         );
         match closed {

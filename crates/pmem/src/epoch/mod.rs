@@ -133,6 +133,8 @@ pub struct Epochs<M: Medium> {
     rounds: Lock<()>,
     /// Held by whoever runs a boundary for those who wait.
     leading: Lock<()>,
+    /// How many others waited for the last boundary that was run for those who wait.
+    together: AtomicU64,
     interval: AtomicU64,
     state: Lock<State>,
     /// Ranges that the record still holds.
@@ -269,6 +271,7 @@ impl<M: Medium> Epochs<M> {
             dirty: DirtyLists::new(),
             rounds: Lock::new(()),
             leading: Lock::new(()),
+            together: AtomicU64::new(0),
             interval: AtomicU64::new(DEFAULT_INTERVAL.as_nanos() as u64),
             state: Lock::new(State { last: Instant::now(), stats }),
             seats,

@@ -8,12 +8,17 @@
 //! progress, which is stored after EP-B2.
 
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::layout::MAX_EPOCH;
 use super::{Epochs, PATIENCE, Ticket};
 use crate::error::{Error, Result};
+use crate::lock::LockGuard;
 use crate::medium::{GIVES_WAY, Medium};
 use crate::session::Session;
+
+/// How long a leader waits for others at most.
+const GATHERING: Duration = Duration::from_micros(50);
 
 impl<M: Medium> Epochs<M> {
     /// Returns once what a ticket stands for is durable: at once, or after a boundary. One thread runs it for all that wait.
@@ -44,17 +49,32 @@ impl<M: Medium> Epochs<M> {
     }
 
     fn share(&self, session: &mut Session<M>, ticket: Ticket) -> Result<()> {
+        // It is never 0: the first epoch is 1.
+        let leading = session.rest(ticket.0, |_| self.lead(ticket))?;
+        let Some(leading) = leading else { return Ok(()) };
+        self.gather(ticket);
+        self.mapping.quiesce(session, PATIENCE, |session| {
+            // A tick may have crossed the boundary meanwhile.
+            if self.is_durable(ticket) { Ok(()) } else { self.cross(session, false) }
+        })??;
+        drop(leading);
+        self.sweep(session)
+    }
+
+    /// Waits until this thread is the one to lead, or needs no boundary any more.
+    fn lead(&self, ticket: Ticket) -> Result<Option<LockGuard<'_, (), M>>> {
         let m = self.mapping.medium();
+        // From the first turn on it gives its processor away: to those that the leader waits for.
         let mut turn = GIVES_WAY;
-        let leading = loop {
+        loop {
             // Either the leader before us has ended this epoch: its store comes before its unlocking, and we see it with the lock. Or it has
             // not, and nobody else leads from here on.
             let leading = self.leading.try_lock(m);
             if self.is_durable(ticket) {
-                return Ok(());
+                return Ok(None);
             }
-            if let Some(leading) = leading {
-                break leading;
+            if leading.is_some() {
+                return Ok(leading);
             }
             if self.mapping.is_forked() {
                 // The leader has stayed in the other process.
@@ -62,12 +82,21 @@ impl<M: Medium> Epochs<M> {
             }
             m.spin(turn);
             turn = turn.saturating_add(1);
-        };
-        self.mapping.quiesce(session, PATIENCE, |session| {
-            // A tick may have crossed the boundary meanwhile.
-            if self.is_durable(ticket) { Ok(()) } else { self.cross(session, false) }
-        })??;
-        drop(leading);
-        self.sweep(session)
+        }
+    }
+
+    /// Waits until as many others wait for the same boundary as for the last one, but not for long.
+    fn gather(&self, ticket: Ticket) {
+        let m = self.mapping.medium();
+        let wanted = m.shared_load(&self.together, Ordering::Relaxed);
+        let mut come = self.mapping.resting_for(ticket.0) as u64;
+        if come < wanted {
+            let start = Instant::now();
+            while come < wanted && start.elapsed() < GATHERING {
+                m.spin(GIVES_WAY);
+                come = self.mapping.resting_for(ticket.0) as u64;
+            }
+        }
+        m.shared_store(&self.together, come, Ordering::Relaxed);
     }
 }

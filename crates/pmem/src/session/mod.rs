@@ -6,7 +6,7 @@ mod persist;
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::Hardware;
 use crate::arch;
@@ -193,6 +193,27 @@ impl<M: Medium> Session<M> {
         }
     }
 
+    /// Waits in `f`, for `what`, which is not 0. Meanwhile this session opens no operation, and others know: who keeps operations out, or begins a
+    /// grace period, interrupts no processor for its sake.
+    pub(crate) fn rest<R>(&mut self, what: u64, f: impl FnOnce(&Mapping<M>) -> R) -> R {
+        struct Awake<'a, M: Medium>(&'a Session<M>);
+        impl<M: Medium> Awake<'_, M> {
+            fn word(&self) -> Seen<'_, M> {
+                Seen(self.0.m, &self.0.mapping.slot(self.0.slot).resting)
+            }
+        }
+        impl<M: Medium> Drop for Awake<'_, M> {
+            fn drop(&mut self) {
+                gate::awake(&self.word(), || fence(Ordering::SeqCst));
+            }
+        }
+        // An operation that was forgotten ends here.
+        self.leave();
+        let until_here = Awake(self);
+        gate::rest(&until_here.word(), what);
+        f(&self.mapping)
+    }
+
     /// Opens an operation inside [`Mapping::quiesce`], where [`enter`](Self::enter) would wait for itself.
     ///
     /// # Panics
@@ -248,6 +269,29 @@ mod tests {
         std::mem::forget(idle.enter().unwrap());
         drop(idle);
         mapping.quiesce(&mut mine, Duration::from_secs(5), |_| ()).unwrap();
+    }
+
+    #[test]
+    fn a_session_that_rests_is_waited_for_by_nobody_until_it_awakes() {
+        let mapping = mapping();
+        let [mut mine, mut other, third] = [(); 3].map(|()| mapping.session().unwrap());
+        let own = mine.slot();
+        drop(third);
+        assert!(mapping.is_any_awake(own));
+        std::mem::forget(other.enter().unwrap());
+        let found = other.rest(7, |mapping| {
+            assert_eq!((mapping.is_any_awake(own), mapping.resting_for(7), mapping.resting_for(8)), (false, 1, 0));
+            assert!(mine.enter().unwrap().grace().is_over(mapping), "what was forgotten has ended");
+            mapping.quiesce(&mut mine, Duration::from_millis(20), |_| 7).unwrap()
+        });
+        assert_eq!((found, mapping.is_any_awake(own), mapping.resting_for(7)), (7, true, 0));
+        let panic = || other.rest(7, |_| panic!("within a rest"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panic)).is_err());
+        assert!(mapping.is_any_awake(own));
+        let op = other.enter().unwrap();
+        let error = mapping.quiesce(&mut mine, Duration::from_millis(20), |_| ()).unwrap_err();
+        assert!(matches!(error, Error::Busy { operations: 1, .. }), "{error}");
+        drop(op);
     }
 
     #[test]
