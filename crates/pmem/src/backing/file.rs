@@ -86,9 +86,9 @@ impl FileBacking {
         self.created
     }
 
-    fn io(&self, action: &str) -> impl FnOnce(io::Error) -> Error {
-        let action = format!("{action} {}", self.path.display());
-        move |source| Error::Io { action, source }
+    /// The text is made where there is an error, and not before.
+    fn io<'a>(&'a self, action: &'a str) -> impl FnOnce(io::Error) -> Error + 'a {
+        move |source| Error::Io { action: format!("{action} {}", self.path.display()), source }
     }
 
     fn flags(&self, access: Access) -> (ProtFlags, MapFlags) {

@@ -28,6 +28,7 @@
 //! JN-R1 to JN-R3 of recovery are those of `replay`. Growth is the pool's (PL-G1 to PL-G3): its file is longer, and synced, before the new size is
 //! in any record. After any write or sync that fails, the pool is of no more use until it is opened again: nothing is tried twice.
 
+mod carry;
 mod file;
 mod group;
 pub mod layout;
@@ -492,7 +493,7 @@ impl Journal {
             self.file.sync()?; // PERSIST JN-S1<JN-T2: sync
         }
         // JN-T1: each of them was synced before it was kept.
-        images.write(PART, |at, bytes| self.backing.write(at, bytes))?;
+        carry::carry(&*self.backing, &images)?;
         self.backing.sync()?; // PERSIST JN-T2<JN-S2, JN-T2<JN-T3: sync
         if let Ok(sums) = &self.sums {
             sums.set(&pages)?;

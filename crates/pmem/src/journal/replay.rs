@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
+use super::carry::carry;
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
     HEADER, Head, Header, INTENT_HEAD, Images, Intent, Place, RECORD, RECORD_HEAD, SLOT, operations_of, record_at, word,
@@ -218,7 +219,7 @@ impl Replay {
             self.file.write_at(at, &intent.encode(self.header.salt, at))?;
         }
         self.file.sync()?; // PERSIST JN-R1<JN-R2: sync
-        self.images.write(PART, |at, bytes| backing.write(at, bytes))?;
+        carry(backing, &self.images)?;
         backing.sync()?; // PERSIST JN-R2<JN-S3: sync
         if let Some(sums) = sums.filter(|_| !pages.is_empty()) {
             sums.set(&pages)?;

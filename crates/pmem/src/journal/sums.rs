@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
+use super::carry::TOGETHER;
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{Images, SLOT, word};
 use super::notes::PAGE;
@@ -174,9 +175,14 @@ impl Sums {
         if let Some((last, _)) = entries.last() {
             self.grow((last + 1) * PAGE)?;
         }
-        for run in entries.chunk_by(|a, b| a.0 + 1 == b.0) {
-            let bytes: Vec<u8> = run.iter().flat_map(|(_, entry)| entry.to_le_bytes()).collect();
-            self.file.write_at(ENTRIES + run[0].0 * 8, &bytes)?;
+        for block in entries.chunk_by(|a, b| a.0 / BLOCK == b.0 / BLOCK) {
+            // Those in between are written again as they are: of each sector a crash leaves what was there before or after, as without them.
+            let (first, last) = (block[0].0, block[block.len() - 1].0);
+            let count = (last - first + 1) as usize;
+            let mut all = if count == block.len() { vec![0; count] } else { self.entries(first, count)? };
+            block.iter().for_each(|(page, entry)| all[(page - first) as usize] = *entry);
+            let bytes: Vec<u8> = all.iter().flat_map(|entry| entry.to_le_bytes()).collect();
+            self.file.write_at(ENTRIES + first * 8, &bytes)?;
         }
         Ok(())
     }
@@ -236,23 +242,26 @@ impl Sums {
         mut entry: impl FnMut(u64, &mut Page, u64) -> u64,
     ) -> Result<Vec<(u64, u64)>> {
         let (mut new, len) = (Vec::with_capacity(pages.len()), backing.len()?);
-        let mut bytes = vec![[0; PAGE as usize]; TOGETHER.min(pages.len())];
+        let (mut bytes, mut block) = (vec![[0; PAGE as usize]; TOGETHER.min(pages.len())], (0, Vec::new()));
         for run in pages.chunk_by(|a, b| a + 1 == *b).flat_map(|run| run.chunks(TOGETHER)) {
             let (at, bytes) = (run[0] * PAGE, &mut bytes[..run.len()]);
             let flat = bytes.as_flattened_mut();
             let there = len.saturating_sub(at).min(flat.len() as u64) as usize;
             backing.read(at, &mut flat[..there])?;
             flat[there..].fill(0);
-            for ((page, bytes), noted) in run.iter().zip(bytes).zip(self.entries(run[0], run.len())?) {
-                new.push((*page, entry(*page, bytes, noted)));
+            for (page, bytes) in run.iter().zip(bytes) {
+                if page / BLOCK != block.0 || block.1.is_empty() {
+                    block = (page / BLOCK, self.entries(page / BLOCK * BLOCK, BLOCK as usize)?);
+                }
+                new.push((*page, entry(*page, bytes, block.1[(page % BLOCK) as usize])));
             }
         }
         Ok(new)
     }
 }
 
-/// Pages that are read at a time.
-const TOGETHER: usize = 64;
+/// Entries that are read, or written, at a time: a page of the table.
+const BLOCK: u64 = 512;
 
 /// A page of the pool's file. Behind its end there are zeroes.
 pub(crate) fn read_page(backing: &dyn Backing, page: u64) -> Result<Box<Page>> {
