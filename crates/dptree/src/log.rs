@@ -409,7 +409,7 @@ impl Log {
 
     // ---- recovery ----
 
-    /// The polarities of the pages that recovery has found. Starts writing their heads back.
+    /// The polarities of the pages that recovery has found. Starts writing their heads back, if they may not be durable.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where a head makes no sense.
@@ -418,7 +418,7 @@ impl Log {
     }
 
     /// Calls `found` with the records of a page, but for those of a batch that is not whole. It says whether a record counts. Writes back what
-    /// counts, and adds the pages of those records to `in_use`.
+    /// counts, if it may not be durable, and adds the pages of those records to `in_use`.
     ///
     /// # Errors
     /// [`Error::Corrupt`] where a record is damaged; what `found` returns.
@@ -438,7 +438,9 @@ impl Log {
                 // One that was taken out may not be so durably.
                 if (counts || one.record.is_nothing()) && line != one.line {
                     line = one.line;
-                    op.write_back(op.at(line)); // PERSIST DP-R1: the caller's fence
+                    if !op.finds_what_is_durable() {
+                        op.write_back(op.at(line)); // PERSIST DP-R1: the caller's fence
+                    }
                 }
                 count |= counts;
             }
@@ -473,7 +475,7 @@ impl Log {
         }
     }
 
-    /// Looks at a page's head, and starts writing it back. Returns its polarity.
+    /// Looks at a page's head, and starts writing it back, if it may not be durable. Returns its polarity.
     fn recover_head<M: Medium>(&self, op: &Op<'_, M>, extent: &Extent) -> Result<u64> {
         let head = op.at(Off::<ExtentHead>::new(extent.off));
         let [size, polarity, sum] = [&head.size, &head.polarity, &head.sum].map(|word| op.load(word, Relaxed));
@@ -484,7 +486,9 @@ impl Log {
         if polarity > 1 {
             return Err(corrupt(Wrong::Polarity, polarity));
         }
-        op.write_back(head); // PERSIST DP-R1: the caller's fence
+        if !op.finds_what_is_durable() {
+            op.write_back(head); // PERSIST DP-R1: the caller's fence
+        }
         Ok(polarity)
     }
 

@@ -318,7 +318,9 @@ impl<M: Medium> Walk<'_, '_, M> {
         if !(FIRST..=SANE_VERSION).contains(&state.floor()) {
             return Err(Error::corrupt(Wrong::RangeState, at, state.floor()));
         }
-        self.op.write_back(head); // PERSIST DP-R1: the fence of `recover`
+        if !self.op.finds_what_is_durable() {
+            self.op.write_back(head); // PERSIST DP-R1: the fence of `recover`
+        }
         let (leaves, next) = self.side(block, state.side(), low)?;
         Ok(Block { low, floor: state.floor(), side: state.side(), leaves, next })
     }

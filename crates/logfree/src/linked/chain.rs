@@ -671,8 +671,8 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
 
     // ---- recovery ----
 
-    /// Whether the node at `off` is reachable by its key. Writes back every link that it follows; the fence is the
-    /// caller's (LF-N8). What is dirty stays so.
+    /// Whether the node at `off` is reachable by its key. Writes back every link that it follows, if it may not be
+    /// durable; the fence is the caller's (LF-N8). What is dirty stays so.
     pub(crate) fn reaches(&self, off: Off<Node>) -> Result<bool> {
         loop {
             if let Some(reached) = self.reach(off)? {
@@ -690,7 +690,7 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
         loop {
             let seen = op.load(word, Acquire);
             // PERSIST LF-N8: flush, with the caller's fence. The node's own link, too: it says whether the node is deleted.
-            op.write_back(word);
+            self.pages.root().write_back_found(op, word);
             if reached {
                 return Ok(Some(true));
             }

@@ -47,14 +47,14 @@ impl<M: Medium> Structure<M> for ListCore<M> {
         let mut last = op.at(list.head);
         list.chain(&op)?.walk(|link, node, _| {
             // PERSIST LF-N8: flush.
-            op.write_back(link);
+            list.pages.root().write_back_found(&op, link);
             last = &op.at(node).next;
             if list.pages.is_in(&found, node) {
                 reachable.insert(node.get());
             }
         })?;
         // PERSIST LF-N8: flush+fence, of all links.
-        op.write_back(last);
+        list.pages.root().write_back_found(&op, last);
         op.fence();
         drop(op);
         list.pages.recover(session, &found, &Reachable::Set(&reachable))?;

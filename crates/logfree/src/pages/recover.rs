@@ -191,10 +191,8 @@ impl<M: Medium> Pages<M> {
     /// Writes down what is in use. The fence is the caller's (LF-N9).
     fn store_bitmaps(&self, op: &Op<'_, M>, known: &Known<'_>) {
         for (page, bits) in known.bitmaps() {
-            for (word, bits) in self.bitmap(op, page).iter().zip(bits) {
-                op.store(word, bits.load(Ordering::Relaxed), Ordering::Release);
-            }
-            op.write_back_slice(self.bitmap(op, page));
+            let bits = bits.iter().map(|bits| bits.load(Ordering::Relaxed));
+            store_exact(op, &self.root, self.bitmap(op, page), bits);
         }
     }
 
@@ -229,10 +227,7 @@ impl<M: Medium> Pages<M> {
                 op.fence();
             }
             for (page, bitmap) in unit.iter().zip(bitmaps) {
-                for (word, bits) in self.bitmap(&op, *page).iter().zip(bitmap) {
-                    op.store(word, bits, Ordering::Release);
-                }
-                op.write_back_slice(self.bitmap(&op, *page));
+                store_exact(&op, &self.root, self.bitmap(&op, *page), bitmap);
             }
         }
         let op = session.enter()?;
@@ -305,6 +300,18 @@ impl<M: Medium> Pages<M> {
         let missing: BTreeSet<_> = reachable.difference(&allocated).chain(held.intersection(reachable)).collect();
         findings.extend(missing.into_iter().map(|off| Finding::NotAllocated { off: *off }));
         findings
+    }
+}
+
+/// Makes a bitmap exact, and starts writing it back, unless it was so durably.
+pub(super) fn store_exact<M: Medium>(op: &Op<'_, M>, root: &Root<M>, bitmap: &[Word], exact: impl IntoIterator<Item = u64>) {
+    let mut is_durable = root.finds_what_is_durable(op);
+    for (word, bits) in bitmap.iter().zip(exact) {
+        is_durable &= op.load(word, Ordering::Relaxed) == bits;
+        op.store(word, bits, Ordering::Release);
+    }
+    if !is_durable {
+        op.write_back_slice(bitmap);
     }
 }
 

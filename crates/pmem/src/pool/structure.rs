@@ -7,7 +7,7 @@
 //! Lock order: an operation is entered before the registry is locked, and nothing is waited for under the lock.
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -24,7 +24,7 @@ use crate::lock::Lock;
 use crate::medium::{GIVES_WAY, Medium};
 use crate::session::{Op, Session};
 use crate::space::Owner;
-use crate::word::Word;
+use crate::word::{Persistent, Word};
 
 /// How long an index that nobody can reach any more may take to go away, before it counts as in use.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -69,6 +69,8 @@ struct Shared<M: Medium> {
     name: Lock<String>,
     /// `None` of a structure that does not tell it.
     tally: Option<Arc<Tally>>,
+    /// Whether it is open for the first time since its pool was opened.
+    is_first: bool,
 }
 
 impl<M: Medium> Clone for Root<M> {
@@ -85,12 +87,33 @@ impl<M: Medium> fmt::Debug for Root<M> {
 
 impl<M: Medium> Root<M> {
     pub(super) fn new(pool: &Pool<M>, owner: Owner, name: &str) -> Self {
-        Self::tallying(pool, owner, name, None)
+        Root::of(Shared { pool: pool.clone(), owner, name: Lock::new(name.into()), tally: None, is_first: false })
     }
 
-    /// The same, of a structure that tells its tally of changes.
-    fn tallying(pool: &Pool<M>, owner: Owner, name: &str, tally: Option<Arc<Tally>>) -> Self {
-        Root { shared: Arc::new(Shared { pool: pool.clone(), owner, name: Lock::new(name.into()), tally }) }
+    /// The same, of a structure that is being opened, and perhaps tells its tally of changes.
+    fn opening(pool: &Pool<M>, owner: Owner, name: &str, tally: Option<Arc<Tally>>) -> Self {
+        let is_first = pool.registry().opened.insert(owner.0);
+        Root::of(Shared { pool: pool.clone(), owner, name: Lock::new(name.into()), tally, is_first })
+    }
+
+    fn of(shared: Shared<M>) -> Self {
+        Root { shared: Arc::new(shared) }
+    }
+
+    /// Whether all that the opening of the index finds is durable: as [`Op::finds_what_is_durable`], but not where the index was open before
+    /// since the pool was opened. An index that puts notes off, and was dropped, has left changes in memory that no commit will hold.
+    pub fn finds_what_is_durable(&self, op: &Op<'_, M>) -> bool {
+        self.shared.is_first && op.finds_what_is_durable()
+    }
+
+    /// Starts writing back what the opening of the index has read, and builds on, unless it is
+    /// [durable already](Self::finds_what_is_durable).
+    #[inline]
+    #[track_caller]
+    pub fn write_back_found<T: Persistent>(&self, op: &Op<'_, M>, object: &T) {
+        if !self.finds_what_is_durable(op) {
+            op.write_back(object);
+        }
     }
 
     /// What the structure tells of every change of an entry, when the change has happened, once; `None` of one that does not
@@ -169,6 +192,8 @@ impl<M: Medium> Root<M> {
 /// What is known of the indices that someone works with.
 pub(super) struct Registry<M: Medium> {
     entries: BTreeMap<u16, Entry<M>>,
+    /// Slots of which an index was opened or created since the pool was opened.
+    opened: BTreeSet<u16>,
 }
 
 enum Entry<M: Medium> {
@@ -183,7 +208,7 @@ enum Entry<M: Medium> {
 
 impl<M: Medium> Default for Registry<M> {
     fn default() -> Self {
-        Registry { entries: BTreeMap::new() }
+        Registry { entries: BTreeMap::new(), opened: BTreeSet::new() }
     }
 }
 
@@ -296,7 +321,7 @@ impl<M: Medium> Pool<M> {
     ) -> Result<Arc<S>, S::Error> {
         let busy = Busy { pool: self, owner };
         let m = self.mapping().medium();
-        let root = Root::tallying(self, owner, name, S::TALLIES.then(|| self.inner.tallies.created(m, owner)));
+        let root = Root::opening(self, owner, name, S::TALLIES.then(|| self.inner.tallies.created(m, owner)));
         let mut creation = Creation { busy, root, record: None };
         {
             let op = session.enter()?;
@@ -334,7 +359,7 @@ impl<M: Medium> Pool<M> {
                     return Err(wrong(record.kind).into());
                 }
                 let tally = if S::TALLIES { Some(self.tally_of(session, owner)?) } else { None };
-                let root = Root::tallying(self, owner, name, tally);
+                let root = Root::opening(self, owner, name, tally);
                 self.register::<S>(session, root, options)
             }
             _ => Err(Error::NoSuchIndex { name: name.into() }.into()),

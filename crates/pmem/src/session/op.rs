@@ -208,7 +208,8 @@ impl<'s, M: Medium> Op<'s, M> {
 
     /// Whether all that an opening finds is durable: on a journaled pool, whose file holds what its journal said, and is synced. There a
     /// recovery writes back what it has changed, and not what it has only read: a page of which all lines were written back counts as
-    /// written anew, and a damaged one would be taken for sound.
+    /// written anew, and a damaged one would be taken for sound. For structures whose operations note all that they store before they end;
+    /// others ask [`Root::finds_what_is_durable`](crate::Root::finds_what_is_durable).
     #[inline]
     pub fn finds_what_is_durable(&self) -> bool {
         self.session.mapping.gathering() != 0

@@ -597,7 +597,7 @@ impl<'a, 's, M: Medium> Tree<'a, 's, M> {
         let read = |word: &'s Word<Link>| {
             let seen = self.op.load(word, Acquire);
             // PERSIST LF-N8: flush, with the caller's fence.
-            self.op.write_back(word);
+            self.pages.root().write_back_found(self.op, word);
             (word, seen)
         };
         let place = self.descend(router, read, |place| Ok(place.edge.1.branch() != off))?;

@@ -142,7 +142,7 @@ fn read_directory<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Result<Directory
         op.slice("more buckets", Off::<Word<Link>>::new(array), 1 << (level - 1))?;
         directory.add(op.medium(), level, array);
         // PERSIST LF-H7: flush, with the fence of LF-N9: before that nothing of a level is begun.
-        op.write_back(&entries[level as usize]);
+        root.write_back_found(op, &entries[level as usize]);
     }
     Ok(directory)
 }

@@ -25,7 +25,7 @@ impl<M: Medium> InOrder<M> for SkipCore<M> {
         if !self.chain(towers, path.start).reaches(line)? {
             return Ok(false);
         }
-        towers.complete(line, &path, known)?;
+        towers.complete(line, &path, known, self.pages.root().finds_what_is_durable(op))?;
         if let Some(more) = towers.more(line) {
             known.add(more);
         }
@@ -63,9 +63,9 @@ impl<M: Medium> InOrder<M> for SkipCore<M> {
 }
 
 impl<'s, M: Medium> Towers<'_, 's, M> {
-    /// Keeps the upper links to a node that is on level 0, to be made durable; from the first level on where it is missing,
+    /// Keeps the upper links to a node that is on level 0, to be made durable if they may not be; from the first level on where it is missing,
     /// takes them out: its insert did not get further. A deleted node may be missing anywhere, and nothing descends from it.
-    fn complete(&self, off: Off<Node>, path: &Path<'s>, known: &Known<'_>) -> Result<()> {
+    fn complete(&self, off: Off<Node>, path: &Path<'s>, known: &Known<'_>, is_durable: bool) -> Result<()> {
         let op = self.op;
         let node: &TallNode = op.at(off.cast());
         let key = op.load(&node.key, Relaxed);
@@ -75,12 +75,15 @@ impl<'s, M: Medium> Towers<'_, 's, M> {
                 whole = op.load(&node.next, Acquire).is_deleted();
                 continue;
             };
-            if !whole && seen.is_dirty() {
+            let is_taken_out = !whole && seen.is_dirty();
+            if is_taken_out {
                 let own = self.word(Some(node), level).map_or(Link::NULL, |own| op.load(own, Acquire));
                 // Nobody else changes it: it leads to this node, which is looked at once.
                 let _ = op.compare_exchange(word, seen, Link::to(own.off()));
             }
-            known.keep(op.off_of(word));
+            if is_taken_out || !is_durable {
+                known.keep(op.off_of(word));
+            }
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! Recovery of leaks of records, and the check.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Extent, Medium, OffsetSet, Op, Root, Session};
 
 use super::super::extents::{Run, empty_segments};
-use super::super::recover::{Found, is_page, read_segments};
+use super::super::recover::{Found, is_page, read_segments, store_exact};
 use super::{Unit, Units, holds_records};
 use crate::error::{Error, Result};
 use crate::finding::Finding;
@@ -86,10 +86,7 @@ impl<M: Medium> Units<M> {
             // PERSIST LF-I8: the map's fence.
             exact[word as usize] |= u64::from(in_use(op, unit)?) << bit;
         }
-        for (word, bits) in head.iter().zip(exact) {
-            op.store(word, bits, Release);
-        }
-        op.write_back_slice(head);
+        store_exact(op, &self.root, head, exact);
         Ok(())
     }
 
