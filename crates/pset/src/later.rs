@@ -39,8 +39,8 @@ pub(super) const MOST: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Put {
     /// Where it lies.
-    off: u64,
-    version: u64,
+    pub(super) off: u64,
+    pub(super) version: u64,
     tag: Tag,
     lines: u32,
     class: Class,
@@ -238,6 +238,23 @@ impl<M: Medium> PersistentSet<M> {
             self.settle_shard(op, shard, &mut shard.lock(op.medium()));
         }
     }
+
+    /// An entry of a ticket is durable, if it is still the one of that version.
+    pub(super) fn settled_entry(&self, op: &Op<'_, M>, hash: u64, version: u64, off: u64) {
+        let shard = self.shard(hash);
+        // If its record cannot be had, whoever meets it settles it once more.
+        let Some(mut guard) = shard.lock_soon(op.medium()) else { return };
+        let inner = &mut *guard;
+        let Some(put) = inner.reuse.unsettled.get(off).copied().filter(|put| put.version == version) else {
+            return;
+        };
+        // PERSIST PS-L5: what it replaces came first in the ticket, but its record could not be had.
+        if let Some(replaced) = put.replaced.filter(|r| inner.reuse.unsettled.get(r.off).is_some()) {
+            settle_entry(op, shard, inner, replaced.off);
+        }
+        // PERSIST PS-L2: by the ticket's fence.
+        leave(op.medium(), shard, inner, off);
+    }
 }
 
 // SAFETY: it waits for locks that are held for some instructions, writes entries back, and stores to volatile words.
@@ -245,20 +262,8 @@ unsafe impl<M: Medium> Settles<M> for PersistentSet<M> {
     fn settled(&self, op: &Op<'_, M>, changes: &[durix_pmem::PutOff]) -> durix_pmem::Result<()> {
         self.poison.check(op)?;
         for change in changes {
-            let ([hash, version], off) = (change.words, change.off());
-            let shard = self.shard(hash);
-            // The entry is durable. If its record cannot be had, whoever meets it settles it once more.
-            let Some(mut guard) = shard.lock_soon(op.medium()) else { continue };
-            let inner = &mut *guard;
-            let Some(put) = inner.reuse.unsettled.get(off).copied().filter(|put| put.version == version) else {
-                continue;
-            };
-            // PERSIST PS-L5: those of other tickets came first in this one; what did not has come since.
-            if let Some(replaced) = put.replaced.filter(|r| inner.reuse.unsettled.get(r.off).is_some()) {
-                settle_entry(op, shard, inner, replaced.off);
-            }
-            // PERSIST PS-L2: by the ticket's fence.
-            leave(op.medium(), shard, inner, off);
+            let [hash, version] = change.words;
+            self.settled_entry(op, hash, version, change.off());
         }
         Ok(())
     }

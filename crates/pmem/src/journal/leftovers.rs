@@ -177,7 +177,7 @@ impl Leftovers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::{Draft, Place};
+    use super::super::layout::{Draft, Header, Place};
     use super::*;
     use crate::journal::{BesidePool, PAGE};
 
@@ -288,6 +288,16 @@ mod tests {
         assert_eq!(bench.judge(&damaged, &before).0, Verdict::Damaged, "but for one line");
         bench.record(5, 3, 63..64, 3);
         assert_eq!(bench.judge(&damaged, &before), (Verdict::Sound, page(&[(0..40, 2), (40..64, 3)])));
+    }
+
+    #[test]
+    fn a_header_of_another_journal_does_not_say_which_records_count() {
+        let mut bench = Bench::new();
+        bench.record(4, 1, 0..4, 2);
+        let header = Header { pool: POOL, salt: SALT + 1, turn: 0, segment: 4096, oldest: 100, first: 0 };
+        bench.place.open(false).unwrap().unwrap().write_at(0, &header.encode()).unwrap();
+        let before = page(&[]);
+        assert_eq!(bench.judge(&before, &before), (Verdict::Sound, page(&[(0..4, 2)])));
     }
 
     /// Whoever makes up a journal can fill it with them.

@@ -468,6 +468,44 @@ mod tests {
         assert_eq!((again.header, again.parts), (header, replay.parts));
     }
 
+    #[test]
+    fn headers_and_intents_count_where_they_belong() {
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 3, segment: 4096, oldest: 8, first: 21 };
+        let larger = Header { turn: 4, segment: 8192, ..header };
+        let file = Arc::new(file(larger.file_len()));
+        let write = |at, header: Header| file.write_at(at, &header.encode()).unwrap();
+        write(header.slot(), header);
+        write(larger.slot(), larger);
+        assert_eq!(Replay::header(&*file).unwrap(), larger, "the newer one, of the same generation");
+        write(0, Header { turn: 5, ..larger });
+        assert_eq!(Replay::header(&*file).unwrap(), header, "the other one has strayed");
+        for (end, counts) in [(21, true), (22, false), (0, false)] {
+            let (generation, at) = (9, header.intent_of(9));
+            file.write_at(at, &Intent { generation, end, pages: vec![(1, 2)] }.encode(3, at)).unwrap();
+            let replay = Replay::read(&Here(Arc::clone(&file)), false, "pool", header.pool, 3).unwrap();
+            assert_eq!(replay.recovery.is_some(), counts, "of a recovery of records up to {end}");
+        }
+    }
+
+    #[test]
+    fn lines_behind_the_end_of_the_pool_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let backing = crate::backing::FileBacking::create(dir.path().join("pool")).unwrap();
+        backing.allocate(1 << 16).unwrap();
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 0, segment: 4096, oldest: 0, first: 0 };
+        for (line, fits) in [((1 << 10) - 1, true), (1 << 10, false)] {
+            let file = Arc::new(file(header.file_len()));
+            file.write_at(0, &header.encode()).unwrap();
+            let place = Place { salt: 3, generation: 0, sequence: 0, at: header.segment_of(0) };
+            let mut draft = Draft::default();
+            draft.clear();
+            draft.push(line, &[1; 8]);
+            file.write_at(place.at, draft.seal(place)).unwrap();
+            let replay = Replay::read(&Here(file), false, "pool", header.pool, 3).unwrap();
+            assert_eq!(replay.apply(&backing, (0, [1; 8]), None).is_ok(), fits, "line {line}");
+        }
+    }
+
     /// A bit of the length: the record ends anywhere, also behind the last byte that there can be.
     #[test]
     fn a_record_of_any_length_is_none() {

@@ -284,6 +284,28 @@ mod tests {
     }
 
     #[test]
+    fn a_page_of_another_pool_has_another_checksum() {
+        let (one, other) = (sums(), Sums { pool: PoolId([8; 16]), ..sums() });
+        assert_ne!(one.sum(1, &[1; PAGE as usize]), other.sum(1, &[1; PAGE as usize]));
+    }
+
+    #[test]
+    fn a_header_that_strayed_and_entries_of_an_older_table_do_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pool");
+        std::fs::write(&path, []).unwrap();
+        let (place, pool) = (crate::journal::BesidePool::new(&path).sums().unwrap(), PoolId([7; 16]));
+        let mut old = Sums::begin(&*place, pool, 0).unwrap();
+        old.set(&[(3, 9)]).unwrap();
+        old.bind([1; 2]).unwrap();
+        let opens = |salt| Sums::open(&*place, true, pool, salt).unwrap().is_ok();
+        assert_eq!([1, 2].map(opens), [true, false]);
+        old.file.write_at(0, &encode(pool, 3, [2; 2])).unwrap();
+        assert_eq!([1, 2].map(opens), [true, false], "an odd turn in the first slot");
+        assert_eq!(Sums::begin(&*place, pool, 0).unwrap().entries(3, 1).unwrap(), [0]);
+    }
+
+    #[test]
     fn where_everything_lies() {
         assert_eq!((HEADER, ENTRIES), (80, 8192));
         let bytes = encode(PoolId([7; 16]), 3, [5, 6]);

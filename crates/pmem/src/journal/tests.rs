@@ -94,3 +94,54 @@ fn the_header_of_a_larger_journal_lies_beside_the_one_before() {
     commit(&journal, &mut journal.writer(), 1, 100..200);
     assert_eq!(headers(&journal).map(|header| header.map(|header| header.segment)), [Some(4096), Some(8192)]);
 }
+
+/// When the pool is closed, and when the next segment is full, too.
+#[test]
+fn a_generation_that_waits_is_carried_over_before_the_next_one_waits() {
+    for closes in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (journal, backing) = journal(&dir);
+        let mut writer = journal.writer();
+        commit(&journal, &mut writer, 1, 100..131);
+        commit(&journal, &mut writer, 2, 200..231);
+        assert!(journal.is_full());
+        if closes {
+            journal.finish(&mut writer).unwrap();
+        } else {
+            commit(&journal, &mut writer, 3, 300..331);
+            drop(writer);
+            journal.carry_over().unwrap();
+            journal.carry_over().unwrap();
+        }
+        assert_eq!([100, 130, 200, 230].map(|line| word_of(&backing, line)), [1, 1, 2, 2], "closes: {closes}");
+    }
+}
+
+#[test]
+fn after_a_failure_nothing_is_written_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, backing) = journal(&dir);
+    let mut writer = journal.writer();
+    commit(&journal, &mut writer, 1, 3..4);
+    journal.fail(&Error::ForeignSession);
+    writer.draft.clear();
+    writer.draft.push(5, &[2; 8]);
+    assert!(journal.append(&mut writer, 2).is_err());
+    journal.turn_over(&mut writer);
+    assert!(journal.checkpoint().is_err());
+    assert_eq!((journal.durable(), word_of(&backing, 3)), (1, 0));
+}
+
+/// Of the commit whose flush is under way, while operations of the next one are settled.
+#[test]
+fn the_oldest_operation_that_a_crash_can_take_back_is_remembered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = journal(&dir);
+    journal.exposed(1);
+    let time = Duration::from_millis(5);
+    std::thread::sleep(time);
+    journal.note_capture(1);
+    assert!(journal.exposed(2) >= time);
+    commit(&journal, &mut journal.writer(), 1, 3..4);
+    assert_eq!(journal.exposed(1), Duration::ZERO);
+}

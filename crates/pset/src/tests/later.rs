@@ -308,10 +308,16 @@ fn a_ticket_does_not_settle_a_later_entry_in_the_same_place() {
 #[test]
 fn a_tombstone_outlives_what_it_hides_however_it_was_settled() {
     type Settle = fn(&Pool<Counted>, &PersistentSet<Counted>, &mut Session<Counted>, &mut Unsettled<Counted>);
-    let ways: [Settle; 3] = [
+    let ways: [Settle; 4] = [
         |pool, _, session, ticket| pool.wait(session, ticket).unwrap(),
         |_, set, session, _| assert_eq!(set.get_vec(&session.enter().unwrap(), b"a").unwrap(), None),
         |_, set, session, _| set.for_each(&session.enter().unwrap(), |_, _| ()).unwrap(),
+        // By its ticket, which did not get the lock for the entry before.
+        |_, set, session, _| {
+            let op = session.enter().unwrap();
+            let newest = set.shards[0].lock(op.medium()).reuse.unsettled.iter().map(|put| (put.version, put.off)).max();
+            newest.into_iter().for_each(|(version, off)| set.settled_entry(&op, 0, version, off));
+        },
     ];
     for (number, settle) in ways.iter().enumerate() {
         let (_, pool, set, mut session) = counted(1 << 20);
