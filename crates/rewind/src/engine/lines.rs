@@ -37,11 +37,6 @@ impl Lines {
         page[1] |= bit;
     }
 
-    /// Forgets all lines.
-    pub(super) fn clear(&mut self) {
-        self.pages.iter_mut().for_each(|page| page[1] = 0);
-    }
-
     /// Starts writing all lines back, and is empty then.
     pub(super) fn write_back<M: Medium>(&mut self, op: &Op<'_, M>) {
         for page in self.pages.iter_mut().filter(|page| page[1] != 0) {

@@ -395,9 +395,9 @@ impl<M: Medium> LaneGuard<M> {
         let words = (draft.len() / size_of::<u64>()) as u64;
         let words = op.slice("a record of intents", Off::<Word>::new(self.lane.extent.off + RECORD_AT), words)?;
         self.live = true;
-        op.store_bytes(words, draft);
-        op.write_back_slice(words);
-        // PERSIST TX-I: flush+fence
+        // Nobody reads it as a rule.
+        op.store_bytes_nt(words, draft);
+        // PERSIST TX-I: stored around the cache, + fence
         op.fence();
         self.fresh = false;
         retirements.overwritten(op.medium(), self.at, self.lane.number);
