@@ -8,7 +8,7 @@ use durix_pmem::{Allocation, Change, Medium, Off, Op, Reserved, Word};
 
 use super::buffer::Buffer;
 use super::error::{Error, Result};
-use super::lines::LINE;
+use super::lines::{Changed, LINE};
 use super::record::{self, Draft, Entry};
 use super::{Engine, Lane};
 
@@ -269,7 +269,7 @@ impl<M: Medium> Engine<M> {
             let (number, segments) = log(self, op, &mut lane, changes)?;
             // From here on it has happened, so all of it is done, also where the space turns out to be corrupt.
             let allocated = changes.blocks.take().map(|blocks| self.allocate(op, &mut lane, *blocks));
-            lane.words.extend(changes.writes().writes().iter().map(|write| write[0]));
+            lane.changed(self).add(changes.writes().writes().iter().map(|write| write[0]));
             publish(&mut || {
                 for [off, value] in changes.writes().writes() {
                     // PERSIST RE-E2: the fence of the commit. That there is such a word was found when it was set.
@@ -300,7 +300,7 @@ impl<M: Medium> Engine<M> {
             // Other contents were durable with the record, or before it.
             if fresh.contents == Some(Contents::Logged) {
                 let ends = off.next_multiple_of(LINE)..off + 8 * fresh.words;
-                lane.words.extend(std::iter::once(off).chain(ends.step_by(LINE as usize)));
+                lane.changed(self).add(std::iter::once(off).chain(ends.step_by(LINE as usize)));
             }
             let change = Change::Allocate(fresh.reserved.keep());
             lane.space.push(change);
@@ -320,6 +320,14 @@ impl<M: Medium> Engine<M> {
             lane.frees.push((number, freed));
         }
         Ok(done?)
+    }
+}
+
+impl<M: Medium> Lane<M> {
+    /// The lines that a trim has to write back.
+    #[inline]
+    fn changed(&mut self, engine: &Engine<M>) -> &mut Changed {
+        self.changed.get_or_insert_with(|| Changed::of_pool(engine.mapping().reserve().len() as u64))
     }
 }
 

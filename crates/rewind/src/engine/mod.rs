@@ -54,7 +54,7 @@ use durix_pmem::{
 
 pub use changes::{Changes, Contents};
 pub use error::{Error, Result};
-use lines::Lines;
+use lines::{Changed, Lines};
 use locks::Locks;
 use record::Draft;
 pub use recover::EngineRecovery;
@@ -159,8 +159,8 @@ struct Lane<M: Medium> {
     chain: Option<Chain<M>>,
     /// Segments with the number of the last commit in each, ascending.
     ends: Vec<(u64, u64)>,
-    /// Offsets of words that commits have changed since the last trim, at least one for each line.
-    words: Vec<u64>,
+    /// What commits have changed since the last trim; `None` before the first one.
+    changed: Option<Changed>,
     /// What commits have allocated and freed since the last trim.
     space: Vec<Change>,
     /// What commits have freed, and their numbers, ascending.
@@ -172,7 +172,7 @@ struct Lane<M: Medium> {
 impl<M: Medium> Default for Lane<M> {
     fn default() -> Self {
         let (ends, frees, draft) = (Vec::new(), Vec::new(), Draft::default());
-        Lane { chain: None, ends, words: Vec::new(), space: Vec::new(), frees, draft }
+        Lane { chain: None, ends, changed: None, space: Vec::new(), frees, draft }
     }
 }
 

@@ -5,7 +5,7 @@
 //! lane: so when the round has held a lane after reading B, every commit of that lane below B is in place. If the commit
 //! comes first, the round finds its record; if the round comes first, the commit's number is B or higher.
 //!
-//! Each lane keeps the offsets of the words that its commits have changed, in volatile memory, half as long as the log. The log itself is
+//! Each lane keeps the lines that its commits have changed, in volatile memory, a quarter as long as the log. The log itself is
 //! written around the cache, so reading it again would cost as much as writing it.
 
 use std::sync::atomic::Ordering;
@@ -105,7 +105,9 @@ impl<M: Medium> Engine<M> {
         let space = self.root.pool().space();
         lane.space.iter().try_for_each(|change| Ok::<_, Error>(op.defer(space.word_of(op, *change)?)))?;
         lane.space.clear();
-        lane.words.drain(..).for_each(|off| lines.add(op, off));
+        if let Some(changed) = &mut lane.changed {
+            changed.drain(|off| lines.add(op, off));
+        }
         Ok(())
     }
 }
