@@ -120,7 +120,8 @@ impl<M: Medium> Op<'_, M> {
         for (to, bytes) in to.chunks(8).zip(bytes.chunks(64)) {
             let mut line = [0; 64];
             line[..bytes.len()].copy_from_slice(bytes);
-            let words: [u64; 8] = std::array::from_fn(|at| u64::from_le_bytes(*line[8 * at..].first_chunk().expect("a line")));
+            let words: [u64; 8] =
+                std::array::from_fn(|at| u64::from_le_bytes(*line[8 * at..].first_chunk().expect("a line")));
             self.store_words_nt(to, &words[..bytes.len().div_ceil(8)]);
         }
     }

@@ -244,7 +244,7 @@ mod tests {
         (0..100).for_each(|word| buffer.set(word * 8, 1));
         assert_eq!(buffer.get(0), Some(1));
         // As after 2^32 - 1 rounds, of which the first was this one.
-        (buffer.indexed, buffer.round) = (0, u32::MAX);
+        (buffer.indexed, buffer.filtered, buffer.round) = (0, 0, u32::MAX);
         buffer.writes.clear();
         (100..200).for_each(|word| buffer.set(word * 8, 2));
         assert!((0..100).all(|word| buffer.get(word * 8).is_none()));

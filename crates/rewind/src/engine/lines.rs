@@ -24,7 +24,7 @@ pub(super) enum Changed {
 impl Changed {
     /// None yet, of a pool that never has more bytes.
     pub(super) fn of_pool(bytes: u64) -> Changed {
-        if bytes / LINE <= 1 << 32 { Changed::Near(Vec::new()) } else { Changed::Far(Vec::new()) }
+        if bytes <= LINE << 32 { Changed::Near(Vec::new()) } else { Changed::Far(Vec::new()) }
     }
 
     /// Adds the lines of offsets.

@@ -48,8 +48,8 @@ use std::sync::{Arc, OnceLock};
 use durix_pmem::pool::Poison;
 use durix_pmem::service::Registered;
 use durix_pmem::{
-    Allocation, Bits, Chain, Change, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Moments, Off, Op, PerSession, Rmw,
-    Root, Session, SessionLogs, Structure, Word,
+    Allocation, Bits, Chain, Change, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Moments, Off, Op, PerSession,
+    Rmw, Root, Session, SessionLogs, Structure, Word,
 };
 
 pub use changes::{Changes, Contents};

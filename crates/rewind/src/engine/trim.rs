@@ -71,8 +71,7 @@ impl<M: Medium> Engine<M> {
         let _guard = self.poison.guard(op)?;
         let bound = m.shared_load(&self.next, Ordering::Acquire);
         // Lanes that are made from here on hold nothing below `bound`: a commit draws its number once it has its lane.
-        let gathered =
-            self.slots.iter().try_for_each(|slot| self.gather(op, &mut slot.lane.lock(op.medium()), lines));
+        let gathered = self.slots.iter().try_for_each(|slot| self.gather(op, &mut slot.lane.lock(op.medium()), lines));
         // Also where that has failed: no other session's fence covers what this one has written back.
         lines.write_back(op);
         // PERSIST RE-E3: flush+fence
