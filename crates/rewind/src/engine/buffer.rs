@@ -95,8 +95,10 @@ impl Buffer {
 
     #[inline]
     fn place_of(&self, off: u64) -> Option<usize> {
-        let is_new = self.filtered == self.writes.len() && !self.filter.may_have(off);
-        if is_new { None } else { self.find(off) }
+        if self.writes.is_empty() || self.filtered == self.writes.len() && !self.filter.may_have(off) {
+            return None;
+        }
+        self.find(off)
     }
 
     #[inline]

@@ -8,7 +8,7 @@
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
 //! | TX-A zeroed lane with its magic < its descriptor | flush + fence | a free chunk | nothing to do |
-//! | TX-I the descriptor of its lane, the whole record < the first change of a strict map | flush + fence | no lane or no record, no change | nothing to do |
+//! | TX-I the descriptor of its lane, the whole record < the first change of a strict map | descriptor: flush; record: stored around the cache; + fence | no lane or no record, no change | nothing to do |
 //! | TX-D all changes < `retired`, and < the lane's next record | each map's own fence; stored after | the record, any of the changes | makes all changes again |
 //! | TX-R `retired`, or the lane's next record in the place of this one < the next change of one of its keys, by anybody | flush + fence by whoever changes the key ([`retired`]), or TX-I | the record, its keys as it left them | makes the same changes again |
 //! | TX-F free chunks for replay are held back, in volatile memory < the record (TX-I); until its retirement is durable | nobody else gets them: see [`room`] | room for all changes | makes them, and does not find the pool full, but for removals that had no room to hold back |
@@ -303,6 +303,8 @@ impl<M: Medium> IntentLog<M> {
         let mut found = Vec::new();
         for (at, lane) in lanes.all.iter_mut().enumerate() {
             if let Some((number, epoch, words, payload)) = read(op, lane)? {
+                // For records of earlier versions of this program, which did not store them around the cache.
+                // PERSIST TX-V: flush
                 op.write_back_slice(words);
                 let intents = record::parse(&payload)
                     .ok_or_else(|| corrupt("a record that makes no sense", lane.extent.off, number))?;
