@@ -914,7 +914,7 @@ impl<M: Medium> Db<M> {
         if !transactions.nothing_pending() {
             sessions.with(pool, |cached: &mut Cached<M>| transactions.finish_all(&mut cached.session))?;
         }
-        sessions.clear();
+        sessions.clear(transactions.medium());
         transactions.close_log();
         Ok(pool.close()?)
     }

@@ -6,10 +6,9 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crossbeam_utils::CachePadded;
-use durix_pmem::{Medium, Pool, Session};
+use durix_pmem::{Lock, Medium, Pool, Session};
 
 use crate::{Error, Pairs, Result};
 
@@ -45,12 +44,12 @@ impl<M: Medium> Cached<M> {
 }
 
 /// Boxed: it is taken out and put back by each call.
-type Stripe<M> = CachePadded<Mutex<Option<Box<Cached<M>>>>>;
+type Slot<M> = Option<Box<Cached<M>>>;
 
 /// The cached sessions of a database.
 #[derive(Debug)]
 pub(crate) struct Sessions<M: Medium> {
-    stripes: Box<[Stripe<M>]>,
+    stripes: Box<[CachePadded<Lock<Slot<M>>>]>,
 }
 
 /// The number of the calling thread, by which it chooses a stripe.
@@ -73,11 +72,11 @@ impl<M: Medium> Sessions<M> {
 
     /// Runs `call` with a session. It must not call user code while it holds an operation.
     pub(crate) fn with<R>(&self, pool: &Pool<M>, call: impl FnOnce(&mut Cached<M>) -> Result<R>) -> Result<R> {
-        let first = thread_number();
+        let (first, m) = (thread_number(), pool.mapping().medium());
         let mut turn = 0;
         loop {
             for at in 0..self.stripes.len() {
-                if let Some(mut stripe) = self.try_stripe(first.wrapping_add(at)) {
+                if let Some(mut stripe) = self.stripe(first.wrapping_add(at)).try_lock(m) {
                     // Taken out, so that a panic in the call takes this session away and no half-done state stays.
                     let mut cached = match stripe.take().map_or_else(|| Cached::new(pool).map(Box::new), Ok) {
                         // Another stripe may have one.
@@ -103,20 +102,13 @@ impl<M: Medium> Sessions<M> {
         }
     }
 
-    fn try_stripe(&self, number: usize) -> Option<MutexGuard<'_, Option<Box<Cached<M>>>>> {
-        match self.stripes[number & (self.stripes.len() - 1)].try_lock() {
-            Ok(stripe) => Some(stripe),
-            // A panic came out of a call; its session is gone, and the stripe is as good as new.
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+    fn stripe(&self, number: usize) -> &Lock<Slot<M>> {
+        &self.stripes[number & (self.stripes.len() - 1)]
     }
 
-    /// Gives all sessions back that no call uses at the moment.
-    pub(crate) fn clear(&self) {
-        for stripe in &self.stripes {
-            stripe.lock().unwrap_or_else(PoisonError::into_inner).take();
-        }
+    /// Gives all sessions back, after the calls that use them.
+    pub(crate) fn clear(&self, m: M) {
+        self.stripes.iter().for_each(|stripe| drop(stripe.lock(m).take()));
     }
 }
 

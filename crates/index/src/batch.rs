@@ -24,6 +24,11 @@ impl Batch {
         Batch::default()
     }
 
+    /// An empty one with memory for so many changes, and so many bytes of their keys and values.
+    pub fn with_capacity(changes: usize, bytes: usize) -> Self {
+        Batch { bytes: Vec::with_capacity(bytes), items: Vec::with_capacity(changes) }
+    }
+
     /// Maps `key` to `value`, whatever it was mapped to. Of several changes to one key the last counts.
     pub fn insert(&mut self, key: &[u8], value: &[u8]) -> &mut Self {
         let key = self.copy(key);

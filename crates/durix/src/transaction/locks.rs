@@ -134,7 +134,10 @@ impl Keys {
         match self.place(key) {
             Some(place) => Some(&mut self.few[place].1),
             None if self.more.is_empty() => None,
-            None => self.more.get_mut(key),
+            None => match Small::short(key) {
+                Some(key) => self.more.get_mut(&key),
+                None => self.more.get_mut(key),
+            },
         }
     }
 

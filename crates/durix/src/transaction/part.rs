@@ -96,7 +96,8 @@ impl<'p, M: Medium> Part<'p, M> {
         let index = self.guard.raw();
         self.guard.note(op, self.touched.changed_keys());
         if self.touched.changes() > 1 && self.is_atomic() {
-            let mut batch = Batch::new();
+            let lengths = self.touched.changed().map(|(key, value, _)| key.len() + value.map_or(0, <[u8]>::len));
+            let mut batch = Batch::with_capacity(self.touched.changes(), lengths.sum());
             for (key, value, _) in self.touched.changed() {
                 match value {
                     Some(value) => batch.insert(key, value),

@@ -37,6 +37,12 @@ impl From<&[u8]> for Small {
 }
 
 impl Small {
+    /// These bytes, if they need no memory.
+    #[inline]
+    pub(crate) fn short(bytes: &[u8]) -> Option<Small> {
+        (bytes.len() <= SHORT).then(|| bytes.into())
+    }
+
     /// Whether it is these bytes.
     #[inline]
     pub(crate) fn is(&self, bytes: &[u8]) -> bool {
@@ -93,7 +99,13 @@ impl PartialOrd for Small {
 impl Ord for Small {
     #[inline]
     fn cmp(&self, other: &Self) -> Ordering {
-        (**self).cmp(&**other)
+        let (Form::Short(len, own), Form::Short(other_len, other_bytes)) = (&self.0, &other.0) else {
+            return (**self).cmp(&**other);
+        };
+        // What follows a string is zero: so where it is the beginning of the other one, the bytes are not larger, and the lengths decide.
+        let first = |bytes: &[u8; SHORT]| u64::from_be_bytes(*bytes.first_chunk().expect("a word"));
+        let firsts = first(own).cmp(&first(other_bytes));
+        firsts.then_with(|| own.cmp(other_bytes)).then_with(|| len.cmp(other_len))
     }
 }
 
@@ -110,7 +122,7 @@ mod tests {
     #[test]
     fn bytes_of_any_length_come_back_in_their_order() {
         assert_eq!(size_of::<Small>(), 32);
-        let all: Vec<Vec<u8>> = (0..70).flat_map(|len| [vec![1; len], vec![2; len]]).collect();
+        let all: Vec<Vec<u8>> = (0..70).flat_map(|len| [vec![0; len], vec![1; len], vec![2; len]]).collect();
         for a in &all {
             assert_eq!(*Small::from(&a[..]), a[..]);
             for b in &all {

@@ -7,7 +7,7 @@
 use core::arch::asm;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::line::LINE;
+use crate::line::{LINE, Lines};
 use crate::medium::WriteBackKind;
 
 /// `dc cvap` where the processor has it (`dpb`), and it cleans lines of 64 bytes at least; `dc cvac` reaches the point of coherency only
@@ -116,6 +116,14 @@ pub fn prefetch_read(line: *const u8) {
     // SAFETY: a prefetch touches no register, flag or architectural memory, and does nothing where it cannot: any address is right, so a
     // caller may pass one that came from a damaged file.
     unsafe { asm!("prfm pldl1keep, [{}]", in(reg) line, options(nostack, preserves_flags, readonly)) }
+}
+
+/// As [`store_nt`] for words: cleans each of their lines once.
+#[inline(always)]
+pub(crate) fn store_words_nt(to: &[AtomicU64], values: &[u64]) {
+    to.iter().zip(values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+    // SAFETY: `Lines` can only be made from mapped memory. The kind is as in `store_nt`.
+    Lines::of_words(to).iter().for_each(|line| unsafe { best(line) });
 }
 
 /// As [`store_nt`] for a line.

@@ -46,6 +46,10 @@ pub(crate) fn store_nt(word: &AtomicU64, value: u64) {
     word.store(value, Ordering::Relaxed);
 }
 
+pub(crate) fn store_words_nt(to: &[AtomicU64], values: &[u64]) {
+    to.iter().zip(values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+}
+
 pub(crate) fn store_nt_line(line: &[AtomicU64; 8], values: &[u64; 8]) {
     for (word, value) in line.iter().zip(values) {
         word.store(*value, Ordering::Relaxed);

@@ -125,6 +125,12 @@ pub(crate) fn store_nt(word: &AtomicU64, value: u64) {
     unsafe { _mm_stream_si64(word.as_ptr().cast(), value.cast_signed()) }
 }
 
+/// Stores words around the cache.
+#[inline(always)]
+pub(crate) fn store_words_nt(to: &[AtomicU64], values: &[u64]) {
+    to.iter().zip(values).for_each(|(word, value)| store_nt(word, *value));
+}
+
 /// Stores a line around the cache in four 16-byte pieces.
 #[inline(always)]
 pub(crate) fn store_nt_line(line: &[AtomicU64; 8], values: &[u64; 8]) {

@@ -2,8 +2,8 @@
 
 /// Defines the named methods of [`Medium`](super::Medium): each hands its call on to `self.inner`.
 ///
-/// What a medium does not name and does not define has the trait's own form, which is right for three methods only: `wide`, `load_words`
-/// and `store_words`. A medium that counts, drops or copies single stores must not hand them on.
+/// What a medium does not name and does not define has the trait's own form, which is right for four methods only: `wide`, `load_words`,
+/// `store_words` and `store_words_nt`. A medium that counts, drops or copies single stores must not hand them on.
 macro_rules! forward {
     (@ survives) => {
         fn survives(self) -> $crate::medium::Survives {

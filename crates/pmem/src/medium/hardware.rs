@@ -128,6 +128,10 @@ impl Hardware {
     }
 }
 
+fn store_all(to: &[AtomicU64], values: &[u64]) {
+    to.iter().zip(values).for_each(|(word, value)| word.store(*value, Ordering::Relaxed));
+}
+
 /// Whether every persistent-memory region of this machine says that the processor caches are in its persistence domain
 /// (eADR, CXL global persistent flush). No region, or one that says otherwise, means no.
 fn platform_flushes_caches() -> bool {
@@ -204,18 +208,24 @@ unsafe impl Medium for Hardware {
     #[inline(always)]
     fn store_nt_line(self, line: &[AtomicU64; 8], values: &[u64; 8]) {
         match self.kind {
-            WriteBackKind::PageCache | WriteBackKind::FenceOnly => {
-                for (word, value) in line.iter().zip(values) {
-                    word.store(*value, Ordering::Relaxed);
-                }
-            }
+            WriteBackKind::PageCache | WriteBackKind::FenceOnly => store_all(line, values),
             WriteBackKind::Journal => {
-                for (word, value) in line.iter().zip(values) {
-                    word.store(*value, Ordering::Relaxed);
-                }
+                store_all(line, values);
                 self.note(Lines::of_words(line));
             }
             _ => arch::store_nt_line(line, values),
+        }
+    }
+
+    #[inline(always)]
+    fn store_words_nt(self, to: &[AtomicU64], values: &[u64]) {
+        match self.kind {
+            WriteBackKind::PageCache | WriteBackKind::FenceOnly => store_all(to, values),
+            WriteBackKind::Journal => {
+                store_all(to, values);
+                self.note(Lines::of_words(to));
+            }
+            _ => arch::store_words_nt(to, values),
         }
     }
 
@@ -313,6 +323,9 @@ mod tests {
             assert_eq!([0, 1, 2, 3, 4].map(|i| m.load(&block.0[i], Ordering::Relaxed)), [9, 1, 2, 3, 9]);
             m.store_words(&[], &[]);
             m.store_nt_line(&block.0, &[1, 2, 3, 4, 5, 6, 7, 8]);
+            m.store_words_nt(&block.0[6..], &[60, 70]);
+            assert_eq!([6, 7].map(|at: usize| m.load(&block.0[at], Ordering::Relaxed)), [60, 70]);
+            m.store_words_nt(&block.0[6..], &[7, 8]);
             m.store_nt(&block.0[1], 20);
             m.store(&block.0[2], 30, Ordering::Release);
             m.order();

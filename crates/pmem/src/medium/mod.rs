@@ -182,6 +182,15 @@ pub unsafe trait Medium: Copy + Send + Sync + 'static {
     #[track_caller]
     fn store_nt_line(self, line: &[AtomicU64; 8], values: &[u64; 8]);
 
+    /// Stores words around the cache, as many as there are values; as that many calls of [`store_nt`](Medium::store_nt).
+    #[inline(always)]
+    #[track_caller]
+    fn store_words_nt(self, to: &[AtomicU64], values: &[u64]) {
+        for (word, value) in to.iter().zip(values) {
+            self.store_nt(word, *value);
+        }
+    }
+
     /// Compares and exchanges; a locked instruction, which waits for pending write-backs like a fence.
     ///
     /// # Errors

@@ -46,6 +46,13 @@ impl<M: Medium> Op<'_, M> {
         self.m.store_nt_line(words, values);
     }
 
+    /// Stores words around the cache, as many as there are values; as that many calls of [`store_nt`](Op::store_nt).
+    #[inline(always)]
+    #[track_caller]
+    pub fn store_words_nt(&self, to: &[Word], values: &[u64]) {
+        self.m.store_words_nt(to.words(), values);
+    }
+
     /// Compares and exchanges a persistent word (a locked instruction: drains).
     ///
     /// # Errors
@@ -99,6 +106,23 @@ impl<M: Medium> Op<'_, M> {
             let mut last = [0; 8];
             last[..rest.len()].copy_from_slice(rest);
             self.m.store(to[whole.len()].raw(), u64::from_le_bytes(last), Ordering::Relaxed);
+        }
+    }
+
+    /// As [`store_bytes`](Op::store_bytes), around the cache: durable after the next fence, unordered until then.
+    ///
+    /// # Panics
+    /// If the words are fewer than the bytes need.
+    #[inline]
+    #[track_caller]
+    pub fn store_bytes_nt(&self, to: &[Word], bytes: &[u8]) {
+        assert!(bytes.len() <= size_of_val(to), "{} bytes into {} words", bytes.len(), to.len());
+        for (to, bytes) in to.chunks(8).zip(bytes.chunks(64)) {
+            let mut line = [0; 64];
+            line[..bytes.len()].copy_from_slice(bytes);
+            let words: [u64; 8] =
+                std::array::from_fn(|at| u64::from_le_bytes(*line[8 * at..].first_chunk().expect("a line")));
+            self.store_words_nt(to, &words[..bytes.len().div_ceil(8)]);
         }
     }
 

@@ -155,8 +155,9 @@ impl<M: Medium> Chain<M> {
         Ok(())
     }
 
-    /// An entry of `words` words, which `fill` is given with the number of the segment's use: as [`room`](Self::room),
-    /// [`append`](Self::append) and [`commit`](Self::commit), at one look. One fence where the segment has room.
+    /// An entry of `words` words, which `fill` is given with the number of the segment's use, and stores around the cache
+    /// ([`Op::store_words_nt`]): nobody reads it soon. Otherwise as [`room`](Self::room), [`append`](Self::append) and
+    /// [`commit`](Self::commit), at one look. One fence where the segment has room.
     ///
     /// # Errors
     /// As [`room`](Self::room): `fill` was not called, and the chain is as it was.
@@ -169,8 +170,7 @@ impl<M: Medium> Chain<M> {
         if let Some(segment) = self.state.segments.back_mut() {
             segment.used += words;
         }
-        // PERSIST SL-S3: flush+fence
-        op.write_back_slice(room);
+        // PERSIST SL-S3: stored around the cache, + fence
         self.settle(op);
         Ok(())
     }

@@ -10,6 +10,49 @@ const FEW: usize = 24;
 /// Writes whose memory is kept for the next transaction, at most.
 const KEPT: usize = 1 << 12;
 
+/// Bits of hashes, 4096 of them.
+#[derive(Debug)]
+struct Filter([u64; 64]);
+
+impl Default for Filter {
+    fn default() -> Self {
+        Filter([0; 64])
+    }
+}
+
+impl Filter {
+    #[inline]
+    fn place(off: u64) -> (usize, u64) {
+        let hash = hash(off);
+        ((hash >> 58) as usize, 1 << (hash >> 52 & 63))
+    }
+
+    #[inline]
+    fn add(&mut self, off: u64) {
+        let (word, bit) = Self::place(off);
+        self.0[word] |= bit;
+    }
+
+    #[inline]
+    fn may_have(&self, off: u64) -> bool {
+        let (word, bit) = Self::place(off);
+        self.0[word] & bit != 0
+    }
+
+    fn clear(&mut self, writes: &[[u64; 2]]) {
+        if writes.len() < self.0.len() {
+            writes.iter().for_each(|write| self.0[Self::place(write[0]).0] = 0);
+        } else {
+            self.0.fill(0);
+        }
+    }
+}
+
+#[inline]
+fn hash(off: u64) -> u64 {
+    (off >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
 thread_local! {
     static SPARE: Cell<Option<Box<Buffer>>> = const { Cell::new(None) };
 }
@@ -24,6 +67,10 @@ pub(super) struct Buffer {
     round: u32,
     /// Writes that the index has. Zero: it has to begin a round first.
     indexed: usize,
+    /// A bit for the hash of each offset that was [set](Buffer::set): most words that are read were not.
+    filter: Filter,
+    /// Writes that the filter has: all, unless one was [added](Buffer::add).
+    filtered: usize,
     /// Stripes that are locked.
     pub(super) stripes: Vec<u32>,
 }
@@ -43,18 +90,29 @@ impl Buffer {
     /// The value of a word that was set. It may look through all writes since the last [`set`](Self::set) or [`tidy`](Self::tidy).
     #[inline]
     pub(super) fn get(&self, off: u64) -> Option<u64> {
-        if self.writes.is_empty() {
+        self.place_of(off).map(|at| self.writes[at][1])
+    }
+
+    #[inline]
+    fn place_of(&self, off: u64) -> Option<usize> {
+        if self.writes.is_empty() || self.filtered == self.writes.len() && !self.filter.may_have(off) {
             return None;
         }
-        self.find(off).map(|at| self.writes[at][1])
+        self.find(off)
     }
 
     #[inline]
     pub(super) fn set(&mut self, off: u64, value: u64) {
         self.tidy();
-        match self.find(off) {
+        match self.place_of(off) {
             Some(at) => self.writes[at][1] = value,
-            None => self.add(off, value),
+            None => {
+                if self.filtered == self.writes.len() {
+                    self.filter.add(off);
+                    self.filtered += 1;
+                }
+                self.add(off, value);
+            }
         }
     }
 
@@ -96,7 +154,7 @@ impl Buffer {
 
     #[inline]
     fn slot(&self, off: u64) -> usize {
-        ((off >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - self.index.len().trailing_zeros())) as usize
+        (hash(off) >> (64 - self.index.len().trailing_zeros())) as usize
     }
 
     /// Puts the writes into the index that it does not have.
@@ -129,9 +187,12 @@ impl Buffer {
     #[inline]
     pub(super) fn give_back(mut self: Box<Self>) {
         if self.writes.capacity().max(self.stripes.capacity()) <= KEPT {
+            if self.filtered > 0 {
+                self.filter.clear(&self.writes);
+            }
             self.writes.clear();
             self.stripes.clear();
-            self.indexed = 0;
+            (self.indexed, self.filtered) = (0, 0);
             // At the end of a thread it is freed.
             let _ = SPARE.try_with(|spare| spare.set(Some(self)));
         }
@@ -185,7 +246,7 @@ mod tests {
         (0..100).for_each(|word| buffer.set(word * 8, 1));
         assert_eq!(buffer.get(0), Some(1));
         // As after 2^32 - 1 rounds, of which the first was this one.
-        (buffer.indexed, buffer.round) = (0, u32::MAX);
+        (buffer.indexed, buffer.filtered, buffer.round) = (0, 0, u32::MAX);
         buffer.writes.clear();
         (100..200).for_each(|word| buffer.set(word * 8, 2));
         assert!((0..100).all(|word| buffer.get(word * 8).is_none()));

@@ -8,6 +8,7 @@ use durix_pmem::{Allocation, Change, Medium, Off, Op, Reserved, Word};
 
 use super::buffer::Buffer;
 use super::error::{Error, Result};
+use super::lines::{Changed, LINE};
 use super::record::{self, Draft, Entry};
 use super::{Engine, Lane};
 
@@ -267,7 +268,8 @@ impl<M: Medium> Engine<M> {
             let mut lane = self.slots.of(op.slot()).lane.lock(m);
             let (number, segments) = log(self, op, &mut lane, changes)?;
             // From here on it has happened, so all of it is done, also where the space turns out to be corrupt.
-            let allocated = changes.blocks.take().map(|blocks| self.allocate(op, *blocks));
+            let allocated = changes.blocks.take().map(|blocks| self.allocate(op, &mut lane, *blocks));
+            lane.changed(self).add(changes.writes().writes().iter().map(|write| write[0]));
             publish(&mut || {
                 for [off, value] in changes.writes().writes() {
                     // PERSIST RE-E2: the fence of the commit. That there is such a word was found when it was set.
@@ -290,12 +292,19 @@ impl<M: Medium> Engine<M> {
 }
 
 impl<M: Medium> Engine<M> {
-    /// Allocates what a record has allocated. Returns what it frees.
+    /// Allocates what a record has allocated, and notes what a trim has to write back of it. Returns what the record frees.
     #[cold]
-    fn allocate<'e>(&self, op: &Op<'_, M>, blocks: Blocks<'e, M>) -> (Freed, Result<()>) {
+    fn allocate<'e>(&self, op: &Op<'_, M>, lane: &mut Lane<M>, blocks: Blocks<'e, M>) -> (Freed, Result<()>) {
         let (space, mut done) = (self.root.pool().space(), Ok(()));
-        for fresh in blocks.fresh.into_values() {
-            done = done.and(space.apply(op, Change::Allocate(fresh.reserved.keep())).map(drop));
+        for (off, fresh) in blocks.fresh {
+            // Other contents were durable with the record, or before it.
+            if fresh.contents == Some(Contents::Logged) {
+                let ends = off.next_multiple_of(LINE)..off + 8 * fresh.words;
+                lane.changed(self).add(std::iter::once(off).chain(ends.step_by(LINE as usize)));
+            }
+            let change = Change::Allocate(fresh.reserved.keep());
+            lane.space.push(change);
+            done = done.and(space.apply(op, change).map(drop));
         }
         (blocks.freed, done.map_err(Error::from))
     }
@@ -305,10 +314,20 @@ impl<M: Medium> Engine<M> {
     fn free(&self, op: &Op<'_, M>, lane: &mut Lane<M>, number: u64, freed: Freed) -> Result<()> {
         let (space, mut done) = (self.root.pool().space(), Ok(()));
         for freed in freed.into_values() {
-            done = done.and(space.apply(op, Change::Free(freed)).map(drop));
+            let change = Change::Free(freed);
+            lane.space.push(change);
+            done = done.and(space.apply(op, change).map(drop));
             lane.frees.push((number, freed));
         }
         Ok(done?)
+    }
+}
+
+impl<M: Medium> Lane<M> {
+    /// The lines that a trim has to write back.
+    #[inline]
+    fn changed(&mut self, engine: &Engine<M>) -> &mut Changed {
+        self.changed.get_or_insert_with(|| Changed::of_pool(engine.mapping().reserve().len() as u64))
     }
 }
 

@@ -13,6 +13,38 @@ const PAGE: u64 = LINE * 64;
 /// Places for pages, a power of two.
 const PAGES: usize = 1 << 12;
 
+/// Lines in the order in which commits have changed them.
+#[derive(Debug)]
+pub(super) enum Changed {
+    /// Their numbers, where 32 bits are enough: half as long lists are half as much in the processor's cache.
+    Near(Vec<u32>),
+    Far(Vec<u64>),
+}
+
+impl Changed {
+    /// None yet, of a pool that never has more bytes.
+    pub(super) fn of_pool(bytes: u64) -> Changed {
+        if bytes <= LINE << 32 { Changed::Near(Vec::new()) } else { Changed::Far(Vec::new()) }
+    }
+
+    /// Adds the lines of offsets.
+    #[inline]
+    pub(super) fn add(&mut self, offs: impl Iterator<Item = u64>) {
+        match self {
+            Changed::Near(lines) => lines.extend(offs.map(|off| (off / LINE) as u32)),
+            Changed::Far(lines) => lines.extend(offs.map(|off| off / LINE)),
+        }
+    }
+
+    /// Takes all of them out, as offsets.
+    pub(super) fn drain(&mut self, mut line: impl FnMut(u64)) {
+        match self {
+            Changed::Near(lines) => lines.drain(..).for_each(|number| line(u64::from(number) * LINE)),
+            Changed::Far(lines) => lines.drain(..).for_each(|number| line(number * LINE)),
+        }
+    }
+}
+
 /// A page: its number, and its lines. Without lines it is any page.
 type Page = [u64; 2];
 
@@ -35,11 +67,6 @@ impl Lines {
             write_back(op, std::mem::replace(page, [number, 0]));
         }
         page[1] |= bit;
-    }
-
-    /// Forgets all lines.
-    pub(super) fn clear(&mut self) {
-        self.pages.iter_mut().for_each(|page| page[1] = 0);
     }
 
     /// Starts writing all lines back, and is empty then.
@@ -86,6 +113,17 @@ mod tests {
             assert_eq!(counting.counts().write_backs, pages * lines);
             all.write_back(&op);
             assert_eq!(counting.counts().write_backs, pages * lines, "it is empty then");
+        }
+    }
+
+    #[test]
+    fn lines_of_pools_of_any_size_are_kept() {
+        for bytes in [1 << 38, (1 << 38) + 1, 1 << 50] {
+            let (mut changed, mut drained) = (Changed::of_pool(bytes), Vec::new());
+            changed.add([64, 120, 8, bytes - 1].into_iter());
+            changed.drain(|off| drained.push(off));
+            assert_eq!(drained, [64, 64, 0, (bytes - 1) / 64 * 64]);
+            changed.drain(|_| unreachable!("it is empty"));
         }
     }
 

@@ -17,7 +17,7 @@
 //! # Persist order
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | RE-E1 record, new blocks' contents < return of `transaction` | flush+fence: the only one | a record that its checksum rejects, or a whole one | not done, or done |
+//! | RE-E1 record, new blocks' contents < return of `transaction` | stored around the cache, or flush, + fence: the only one | a record that its checksum rejects, or a whole one | not done, or done |
 //! | RE-E2 record < the words in place | the same fence | words as they were | as RE-E1 |
 //! | RE-E3 words in place of all commits below the new watermark < the watermark | flush+fence | the old watermark | redoes all from there: words get their last values |
 //! | RE-E4 watermark < a segment is given back, a freed block is available | flush+fence | the segments, records below the watermark or not | passes over those below |
@@ -48,13 +48,13 @@ use std::sync::{Arc, OnceLock};
 use durix_pmem::pool::Poison;
 use durix_pmem::service::Registered;
 use durix_pmem::{
-    Allocation, Bits, Chain, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Moments, Off, Op, PerSession, Rmw,
-    Root, Session, SessionLogs, Structure, Word,
+    Allocation, Bits, Chain, Change, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Moments, Off, Op, PerSession,
+    Rmw, Root, Session, SessionLogs, Structure, Word,
 };
 
 pub use changes::{Changes, Contents};
 pub use error::{Error, Result};
-use lines::Lines;
+use lines::{Changed, Lines};
 use locks::Locks;
 use record::Draft;
 pub use recover::EngineRecovery;
@@ -159,6 +159,10 @@ struct Lane<M: Medium> {
     chain: Option<Chain<M>>,
     /// Segments with the number of the last commit in each, ascending.
     ends: Vec<(u64, u64)>,
+    /// What commits have changed since the last trim; `None` before the first one.
+    changed: Option<Changed>,
+    /// What commits have allocated and freed since the last trim.
+    space: Vec<Change>,
     /// What commits have freed, and their numbers, ascending.
     frees: Vec<(u64, Allocation)>,
     /// The record that is being written.
@@ -167,7 +171,8 @@ struct Lane<M: Medium> {
 
 impl<M: Medium> Default for Lane<M> {
     fn default() -> Self {
-        Lane { chain: None, ends: Vec::new(), frees: Vec::new(), draft: Draft::default() }
+        let (ends, frees, draft) = (Vec::new(), Vec::new(), Draft::default());
+        Lane { chain: None, ends, changed: None, space: Vec::new(), frees, draft }
     }
 }
 

@@ -132,21 +132,19 @@ pub(super) fn words([before, writes, after]: Parts<'_>) -> u64 {
     (HEAD + 2 * (before.len() + writes.len() + after.len())) as u64
 }
 
-/// Writes a record into the room for it, which is as long as [`words`] says.
+/// Writes a record into the room for it, which is as long as [`words`] says, around the cache, from the first word to the last.
 #[inline]
 pub(super) fn write<M: Medium>(op: &Op<'_, M>, (segment, room): (u64, &[Word]), number: u64, parts: Parts<'_>) {
     const { assert!(WRITE == 0, "an offset and a value are an entry") };
-    let mut sum = sum(segment, number, room.len());
-    let (head, entries) = room.split_at(HEAD);
-    let mut room_for_pairs = entries.as_chunks::<2>().0.iter();
+    let pairs = parts.iter().copied().flatten();
+    let sum = pairs.fold(sum(segment, number, room.len()), |sum, pair| sum.pair(pair[0], pair[1]));
+    let (head, mut rest) = room.split_at(HEAD);
+    op.store_words_nt(head, &[(room.len() as u64) << 32 | u64::from(sum.low()), number]);
     for part in parts {
-        for (from, to) in part.iter().zip(room_for_pairs.by_ref()) {
-            op.store_words(to, from);
-            sum = sum.pair(from[0], from[1]);
-        }
+        let (to, after) = rest.split_at(2 * part.len());
+        op.store_words_nt(to, part.as_flattened());
+        rest = after;
     }
-    op.store(&head[1], number, Ordering::Relaxed);
-    op.store(&head[0], (room.len() as u64) << 32 | u64::from(sum.low()), Ordering::Release);
 }
 
 /// The checksum over the number of the segment's use, that of the commit, and the record's length; the entries follow.
@@ -192,39 +190,10 @@ pub(super) fn read_all<'s, M: Medium>(op: &Op<'s, M>, words: &'s [Word], segment
     std::iter::from_fn(next).collect()
 }
 
-/// The records that this process has written into these words of a segment; `None` for one that nobody can have written, and nothing
-/// after that.
-pub(super) fn read_own<'s, M: Medium>(op: &Op<'_, M>, words: &'s [Word]) -> impl Iterator<Item = Option<Record<'s>>> {
-    let mut rest = words;
-    std::iter::from_fn(move || {
-        let head = op.load(rest.first()?, Ordering::Relaxed);
-        let record = len_of(head, rest.len()).map(|len| {
-            let words = &rest[..len];
-            Record { number: op.load(&words[1], Ordering::Relaxed), words }
-        });
-        rest = record.as_ref().map_or(&[], |record| &rest[record.words.len()..]);
-        Some(record)
-    })
-}
-
 impl<'s> Record<'s> {
     /// Its entries; `None` for one that nobody has written, and nothing after that.
     pub(super) fn entries<M: Medium>(&self, op: &Op<'_, M>) -> impl Iterator<Item = Option<Entry<'s>>> {
         entries(op, &self.words[HEAD..])
-    }
-
-    /// Shows the offsets of the writes that it begins with, and returns the words of its other entries: most records have none.
-    #[inline]
-    pub(super) fn pass_writes<M: Medium>(&self, op: &Op<'_, M>, mut write: impl FnMut(u64)) -> &'s [Word] {
-        let (pairs, _) = self.words[HEAD..].as_chunks::<2>();
-        for (at, [tagged, _]) in pairs.iter().enumerate() {
-            let off = op.load(tagged, Ordering::Relaxed);
-            if off & 7 != WRITE {
-                return &self.words[HEAD + 2 * at..];
-            }
-            write(off);
-        }
-        &[]
     }
 }
 

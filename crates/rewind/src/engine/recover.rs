@@ -41,7 +41,8 @@ pub(super) fn redo<M: Medium>(op: &Op<'_, M>, logs: &Arc<SessionLogs<M>>) -> Res
     let mut chains = logs.orphans(op);
     let mut records = pending(op, &chains, from)?;
     let next = records.last().map_or(from, |record| record.number.saturating_add(1)).max(1);
-    // After the mere death of a process the records may not be durable, while a line of what is stored now may become so.
+    // After the mere death of a process the records may not be durable, while a line of what is stored now may become so. Records that were
+    // stored around the cache are; those of earlier versions of this program were not.
     // PERSIST RE-E5: flush
     records.iter().for_each(|record| op.write_back_slice(record.words));
     // PERSIST RE-E5: flush+fence

@@ -105,6 +105,30 @@ fn a_record_has_all_words_of_a_new_block() {
     }
 }
 
+/// A panic in the middle of a commit leaves its record to recovery. A trim would take it for done.
+#[test]
+fn nothing_is_trimmed_after_a_panic_in_a_commit() {
+    let (pool, medium) = pool(64);
+    let tm = engine(&pool, 100);
+    let mut session = pool.session().unwrap();
+    let words = cells(&tm, &mut session, 2).off().get();
+    {
+        let op = session.enter().unwrap();
+        let mut changes = tm.changes();
+        (0..2).for_each(|word| changes.set(&op, words + 8 * word, 7).unwrap());
+        let commit = || tm.commit_in(&op, changes, |_| panic!("planted"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit)).is_err());
+    }
+    let refused = tm.trim(&mut session);
+    assert!(matches!(refused, Err(Error::Pool(durix_pmem::Error::Poisoned { .. }))), "{refused:?}");
+    let pool = options().open_on(HeapBacking::from_image(HeapBacking::image_of(pool.mapping())), medium).unwrap();
+    let pool = pool.recover_with(&[&EngineRecovery]).unwrap();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let found = [0, 8].map(|at| op.load(op.at(Off::<Word>::new(words + at)), Ordering::Relaxed));
+    assert_eq!(found, [7, 7]);
+}
+
 /// A block whose contents the record does not hold is durable before the record is written: without that fence a record could be there,
 /// and the contents not.
 #[test]

@@ -5,17 +5,17 @@
 //! lane: so when the round has held a lane after reading B, every commit of that lane below B is in place. If the commit
 //! comes first, the round finds its record; if the round comes first, the commit's number is B or higher.
 //!
-//! The records themselves say which lines have to be written back; nothing is kept beside the log for that.
+//! Each lane keeps the lines that its commits have changed, in volatile memory, a quarter as long as the log. The log itself is
+//! written around the cache, so reading it again would cost as much as writing it.
 
 use std::sync::atomic::Ordering;
 
 use durix_pmem::service::{Due, Service, Urgency};
-use durix_pmem::{Allocation, Change, Medium, Moments, Op, Session};
+use durix_pmem::{Allocation, Medium, Moments, Op, Session};
 
 use super::error::{Error, Result};
-use super::lines::{LINE, Lines};
-use super::record::{self, Entry};
-use super::{Engine, Lane, WATERMARK, words};
+use super::lines::Lines;
+use super::{Engine, Lane, WATERMARK};
 
 impl<M: Medium> Engine<M> {
     /// Writes back what has been committed so far, and gives the log's space and what was freed back. A service of the pool does so
@@ -67,16 +67,16 @@ impl<M: Medium> Engine<M> {
         let m = op.medium();
         // Commits that make a log long from here on ask for another round.
         m.shared_store(&self.is_long, 0, Ordering::Release);
+        // After a panic, in a commit or here, words can be in no list that have to be written back.
+        let _guard = self.poison.guard(op)?;
         let bound = m.shared_load(&self.next, Ordering::Acquire);
         // Lanes that are made from here on hold nothing below `bound`: a commit draws its number once it has its lane.
-        // A round that has failed may have left some lines.
-        lines.clear();
-        for slot in self.slots.iter() {
-            self.gather(op, &slot.lane.lock(op.medium()), bound, lines)?;
-        }
+        let gathered = self.slots.iter().try_for_each(|slot| self.gather(op, &mut slot.lane.lock(op.medium()), lines));
+        // Also where that has failed: no other session's fence covers what this one has written back.
         lines.write_back(op);
         // PERSIST RE-E3: flush+fence
         op.drain();
+        gathered?;
         let watermark = &self.root.words(op)[WATERMARK];
         op.store(watermark, bound, Ordering::Release);
         // PERSIST RE-E4: flush+fence
@@ -98,40 +98,14 @@ impl<M: Medium> Engine<M> {
         }
     }
 
-    /// Gathers the lines that the commits of a lane below `bound` have changed.
-    fn gather(&self, op: &Op<'_, M>, lane: &Lane<M>, bound: u64, lines: &mut Lines) -> Result<()> {
-        let Some(chain) = &lane.chain else { return Ok(()) };
-        let watermark = op.load(&self.root.words(op)[WATERMARK], Ordering::Relaxed);
-        for segment in chain.segments() {
-            // This process has written them, and nobody else does: there is nothing to verify.
-            let words = &segment.words(op)?[..segment.used() as usize];
-            for record in record::read_own(op, words) {
-                let record = record.ok_or(Error::Corrupt { what: "a length", number: watermark })?;
-                if (watermark..bound).contains(&record.number) {
-                    self.gather_record(op, &record, lines)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn gather_record(&self, op: &Op<'_, M>, record: &record::Record<'_>, lines: &mut Lines) -> Result<()> {
-        let (space, corrupt) = (self.root.pool().space(), |what| Error::Corrupt { what, number: record.number });
-        let others = record.pass_writes(op, |off| lines.add(op, off));
-        for entry in record::entries(op, others) {
-            match entry.ok_or(corrupt("an entry"))? {
-                Entry::Write(off, _) => lines.add(op, off),
-                Entry::Run(off, run) => {
-                    let len = run.len() as u64;
-                    words(op, &self.root, off, len).ok_or(corrupt("a run"))?;
-                    let ends = off.next_multiple_of(LINE)..off + 8 * len;
-                    std::iter::once(off).chain(ends.step_by(LINE as usize)).for_each(|off| lines.add(op, off));
-                }
-                // The zeroes were durable with the record.
-                Entry::Zeroed(allocation) => op.defer(space.word_of(op, Change::Allocate(allocation))?),
-                Entry::Change(change) => op.defer(space.word_of(op, change)?),
-            }
+    /// Gathers the lines that the commits of a lane have changed since the round before. Some of the commits may be above the bound: what they
+    /// have stored is in place, too.
+    fn gather(&self, op: &Op<'_, M>, lane: &mut Lane<M>, lines: &mut Lines) -> Result<()> {
+        let space = self.root.pool().space();
+        lane.space.iter().try_for_each(|change| Ok::<_, Error>(op.defer(space.word_of(op, *change)?)))?;
+        lane.space.clear();
+        if let Some(changed) = &mut lane.changed {
+            changed.drain(|off| lines.add(op, off));
         }
         Ok(())
     }
@@ -163,7 +137,8 @@ impl<M: Medium> Service<M> for Engine<M> {
 
     fn step(&self, session: &mut Session<M>) -> durix_pmem::Result<()> {
         match self.trim(session) {
-            Ok(_) => Ok(()),
+            // After a panic the records stay, for recovery. Whoever uses the engine is told.
+            Ok(_) | Err(Error::Pool(durix_pmem::Error::Poisoned { .. })) => Ok(()),
             Err(Error::Pool(error)) => Err(error),
             Err(other) => Err(durix_pmem::Error::Recovery {
                 name: self.root.name(),

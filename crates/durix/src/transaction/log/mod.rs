@@ -8,7 +8,7 @@
 //! | edge | kept by | a crash before it leaves | recovery |
 //! |---|---|---|---|
 //! | TX-A zeroed lane with its magic < its descriptor | flush + fence | a free chunk | nothing to do |
-//! | TX-I the descriptor of its lane, the whole record < the first change of a strict map | flush + fence | no lane or no record, no change | nothing to do |
+//! | TX-I the descriptor of its lane, the whole record < the first change of a strict map | descriptor: flush; record: stored around the cache; + fence | no lane or no record, no change | nothing to do |
 //! | TX-D all changes < `retired`, and < the lane's next record | each map's own fence; stored after | the record, any of the changes | makes all changes again |
 //! | TX-R `retired`, or the lane's next record in the place of this one < the next change of one of its keys, by anybody | flush + fence by whoever changes the key ([`retired`]), or TX-I | the record, its keys as it left them | makes the same changes again |
 //! | TX-F free chunks for replay are held back, in volatile memory < the record (TX-I); until its retirement is durable | nobody else gets them: see [`room`] | room for all changes | makes them, and does not find the pool full, but for removals that had no room to hold back |
@@ -60,9 +60,35 @@ pub(crate) const MAX_BYTES: u64 = 64 << 20;
 /// The log of a pool.
 pub(crate) struct IntentLog<M: Medium> {
     root: Root<M>,
-    lanes: Lock<Vec<Lane>>,
+    lanes: Lock<Lanes>,
     /// What lanes hold back for recovery, in the order of the lanes. Locked after `lanes`, by the commit that has taken a lane.
     rooms: Lock<Vec<Room>>,
+}
+
+/// The lanes of a log.
+#[derive(Clone, Debug, Default)]
+struct Lanes {
+    all: Vec<Lane>,
+    /// All before it are taken. Transactions that wait for a checkpoint keep theirs, so these can be many.
+    first: usize,
+}
+
+impl Lanes {
+    /// Takes the first free lane that will do.
+    fn take(&mut self, will_do: impl Fn(&Lane) -> bool) -> Option<(usize, Lane)> {
+        let taken = self.all[self.first..].iter().take_while(|lane| lane.taken).count();
+        self.first += taken;
+        let found = self.all[self.first..].iter().position(|lane| !lane.taken && will_do(lane));
+        let at = self.first + found?;
+        self.all[at].taken = true;
+        Some((at, self.all[at]))
+    }
+
+    /// Gives a lane back.
+    fn give_back(&mut self, at: usize, lane: Lane) {
+        self.all[at] = Lane { taken: false, ..lane };
+        self.first = self.first.min(at);
+    }
 }
 
 /// What is known of a lane in DRAM.
@@ -98,6 +124,7 @@ impl<M: Medium> Structure<M> for IntentLog<M> {
         let op = session.enter()?;
         let extents = root.pool().space().extents(&op, root.owner());
         let lanes = extents.into_iter().map(|extent| Lane::open(&op, extent)).collect::<Result<_>>()?;
+        let lanes = Lanes { all: lanes, first: 0 };
         Ok(IntentLog { root, lanes: Lock::new(lanes), rooms: Lock::new(Vec::new()) })
     }
 }
@@ -187,13 +214,13 @@ impl<M: Medium> IntentLog<M> {
 
     /// Whether no lane holds a record that counts.
     pub(crate) fn is_idle(&self, m: M) -> bool {
-        self.lanes.lock(m).iter().all(|lane| !lane.taken)
+        self.lanes.lock(m).all.iter().all(|lane| !lane.taken)
     }
 
     /// Whether a record that counts changes an index that is not open. So no commit is under way that changes it.
     pub(crate) fn names(&self, op: &Op<'_, M>, owner: Owner) -> bool {
         let lanes = self.lanes.lock(op.medium()).clone();
-        lanes.iter().filter(|lane| lane.taken).any(|lane| {
+        lanes.all.iter().filter(|lane| lane.taken).any(|lane| {
             // What is being written meanwhile, by another commit, does not count yet, or names others.
             let intents = read(op, lane).ok().flatten().and_then(|(.., payload)| record::parse(&payload));
             intents.is_some_and(|intents| intents.iter().any(|intent| intent.owner == owner))
@@ -213,19 +240,15 @@ impl<M: Medium> IntentLog<M> {
         }
         let only_removes = need.only_removes();
         let need = need.chunks(self.root.pool().space().chunk(), self.root.pool().mapping().len());
-        let fits = |lane: &Lane| !lane.taken && lane.extent.len - PAYLOAD_AT >= payload;
+        let fits = |lane: &Lane| lane.extent.len - PAYLOAD_AT >= payload;
         let has_room = |lane: &Lane| lane.room.0 >= need.0 && lane.room.1 >= need.1;
         let m = op.medium();
         let mut lanes = self.lanes.lock(m);
-        if let Some(at) = lanes.iter().position(|lane| fits(lane) && has_room(lane)) {
-            lanes[at].taken = true;
-            let lane = lanes[at];
+        if let Some((at, lane)) = lanes.take(|lane| fits(lane) && has_room(lane)) {
             drop(lanes);
             return Ok(self.guard(m, at, lane, false));
         }
-        if let Some(at) = lanes.iter().position(fits) {
-            lanes[at].taken = true;
-            let lane = lanes[at];
+        if let Some((at, lane)) = lanes.take(fits) {
             drop(lanes);
             let mut guard = self.guard(m, at, lane, false);
             return guard.hold_back(op, need).or_else(|error| may_do_without(error, only_removes)).map(|()| guard);
@@ -233,8 +256,8 @@ impl<M: Medium> IntentLog<M> {
         drop(lanes);
         let lane = self.new_lane(op, payload)?;
         let mut lanes = self.lanes.lock(m);
-        lanes.push(lane);
-        let at = lanes.len() - 1;
+        lanes.all.push(lane);
+        let at = lanes.all.len() - 1;
         drop(lanes);
         let mut guard = self.guard(m, at, lane, true);
         if let Err(error) = guard.hold_back(op, need).or_else(|error| may_do_without(error, only_removes)) {
@@ -246,7 +269,7 @@ impl<M: Medium> IntentLog<M> {
 
     /// Gives back what the lanes hold back for recovery: no record counts any more.
     pub(crate) fn give_room_back(&self, op: &Op<'_, M>) {
-        self.lanes.lock(op.medium()).iter_mut().for_each(|lane| lane.room = (0, 0));
+        self.lanes.lock(op.medium()).all.iter_mut().for_each(|lane| lane.room = (0, 0));
         let space = self.root.pool().space();
         self.rooms.lock(op.medium()).iter_mut().for_each(|room| room.give_back(op, space));
     }
@@ -278,8 +301,10 @@ impl<M: Medium> IntentLog<M> {
     pub(crate) fn unfinished(&self, op: &Op<'_, M>) -> Result<Vec<Found>> {
         let mut lanes = self.lanes.lock(op.medium()).clone();
         let mut found = Vec::new();
-        for (at, lane) in lanes.iter_mut().enumerate() {
+        for (at, lane) in lanes.all.iter_mut().enumerate() {
             if let Some((number, epoch, words, payload)) = read(op, lane)? {
+                // For records of earlier versions of this program, which did not store them around the cache.
+                // PERSIST TX-V: flush
                 op.write_back_slice(words);
                 let intents = record::parse(&payload)
                     .ok_or_else(|| corrupt("a record that makes no sense", lane.extent.off, number))?;
@@ -299,9 +324,8 @@ impl<M: Medium> IntentLog<M> {
     /// Says durably that a record that was found needs nothing any more: one fence.
     pub(crate) fn retire(&self, op: &Op<'_, M>, found: &Found) {
         let mut lanes = self.lanes.lock(op.medium());
-        lanes[found.lane].number = found.number;
-        lanes[found.lane].taken = false;
-        let lane = lanes[found.lane];
+        let lane = Lane { number: found.number, ..lanes.all[found.lane] };
+        lanes.give_back(found.lane, lane);
         drop(lanes);
         lane.retire_now(op, found.number);
     }
@@ -395,9 +419,9 @@ impl<M: Medium> LaneGuard<M> {
         let words = (draft.len() / size_of::<u64>()) as u64;
         let words = op.slice("a record of intents", Off::<Word>::new(self.lane.extent.off + RECORD_AT), words)?;
         self.live = true;
-        op.store_bytes(words, draft);
-        op.write_back_slice(words);
-        // PERSIST TX-I: flush+fence
+        // Nobody reads it as a rule.
+        op.store_bytes_nt(words, draft);
+        // PERSIST TX-I: stored around the cache, + fence
         op.fence();
         self.fresh = false;
         retirements.overwritten(op.medium(), self.at, self.lane.number);
@@ -441,7 +465,7 @@ impl<M: Medium> Drop for LaneGuard<M> {
         // A record that was not retired is left to recovery, and its lane is not used before; nor is one that a panic has left
         // without a durable descriptor.
         if !self.live && !self.fresh {
-            self.log.lanes.lock(self.m)[self.at] = Lane { taken: false, ..self.lane };
+            self.log.lanes.lock(self.m).give_back(self.at, self.lane);
         }
     }
 }

@@ -17,7 +17,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use durix_pmem::{Checksum, Medium, Off, Op, Owner};
+use durix_pmem::{Checksum, Medium, Off, Op, Owner, Rmw};
 
 use super::layout::LaneHeader;
 
@@ -26,11 +26,16 @@ const PLACES: usize = 1 << 10;
 /// Lanes whose retirements may wait; those of others are made durable at once.
 pub(crate) const LANES: usize = 1 << 6;
 
+/// Lanes that are looked through before the keys are: threads that commit at the same time.
+const FEW: usize = 4;
+
 /// What is retired, and not durably so.
 pub(crate) struct Retirements {
     /// By hash of owner and key: lane and number of a record; zero for none.
     places: Box<[AtomicU64]>,
     lanes: Box<[LaneState]>,
+    /// Lanes from the first on that have retired a record.
+    used: AtomicU64,
 }
 
 /// What is known of the retirements of a lane. Its line is its own: each commit stores to it.
@@ -67,7 +72,7 @@ impl Waiting {
 impl Retirements {
     pub(crate) fn new() -> Self {
         let places = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-        Retirements { places, lanes: (0..LANES).map(|_| LaneState::default()).collect() }
+        Retirements { places, lanes: (0..LANES).map(|_| LaneState::default()).collect(), used: AtomicU64::new(0) }
     }
 
     fn place(&self, owner: Owner, key: &[u8]) -> &AtomicU64 {
@@ -88,12 +93,23 @@ impl Retirements {
         keys: impl IntoIterator<Item = &'k [u8]>,
         own: Option<usize>,
     ) {
+        if !self.others_wait(op.medium(), own) {
+            return;
+        }
         for key in keys {
             let waiting = Waiting(op.medium().shared_load(self.place(owner, key), Acquire));
             if !self.is_settled(op.medium(), waiting) && own != Some(waiting.lane()) {
                 self.settle(op, waiting.lane());
             }
         }
+    }
+
+    /// Whether retirements of lanes besides `own` may wait. A lane whose last transaction had a key that is locked now had retired it, and says so,
+    /// before the key was given back.
+    #[inline]
+    fn others_wait<M: Medium>(&self, m: M, own: Option<usize>) -> bool {
+        let used = m.shared_load(&self.used, Acquire) as usize;
+        used > FEW || (0..used).any(|lane| own != Some(lane) && self.waits(m, lane))
     }
 
     /// Makes the retirements of all lanes durable.
@@ -141,6 +157,9 @@ impl Retirements {
         let (m, state) = (op.medium(), &self.lanes[lane]);
         m.shared_store(&state.offset, offset, Release);
         m.shared_store(&state.retired, number, Release);
+        if m.shared_load(&self.used, Acquire) <= lane as u64 {
+            m.shared_rmw(&self.used, Rmw::Max, lane as u64 + 1);
+        }
         let own = Waiting::new(lane, number);
         for (owner, key) in keys {
             let place = self.place(owner, key);

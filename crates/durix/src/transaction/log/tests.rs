@@ -58,7 +58,7 @@ impl Live {
         let log = self.db.shared.transactions.log().unwrap();
         let mut session = self.db.pool().session().unwrap();
         let op = session.enter().unwrap();
-        let lane = log.lanes.lock(op.medium())[0];
+        let lane = log.lanes.lock(op.medium()).all[0];
         lane.retire_now(&op, lane.number - 1);
         drop(op);
         finish_all(&mut session, self.db.pool()).unwrap();
