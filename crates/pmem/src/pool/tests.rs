@@ -7,6 +7,7 @@ use super::*;
 use crate::backing::HeapBacking;
 use crate::medium::{Rmw, forward};
 use crate::pool::layout::{Header, RootEntry};
+use crate::pool::moments::Moments;
 use crate::pool::roots::RootRef;
 use crate::testing::{Call, FaultBacking, Faults};
 use crate::{Lines, Op, Owner, Survives};
@@ -241,6 +242,29 @@ fn what_was_being_created_or_dropped_is_gone_after_recovery() {
     assert_eq!(stats.indices.iter().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["live"]);
     assert_eq!(stats.space.by_owner, [(Owner(0), 4096)]);
     assert_eq!(stats.space.free, free - 4096);
+}
+
+/// An entry is used again: the index that has it finds no word of the one before.
+#[test]
+fn words_of_a_dropped_index_are_zero_in_the_next_one() {
+    let pool = heap_pool();
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    let root = RootRef::new(&op, pool.geometry(), Owner(2));
+    let kind = <Cell<Hardware> as Structure<_>>::KIND;
+    root.begin(kind, "before");
+    let seat = root.seat();
+    let words = || root.user().iter().chain([&seat.opened, &seat.swept, &seat.target, &seat.cursor]);
+    words().for_each(|word| op.store(word, 7, Ordering::Relaxed));
+    root.ask(Moments::BEFORE);
+    root.keep();
+    root.free();
+    root.begin(kind, "after");
+    assert!(words().all(|word| op.load(word, Ordering::Relaxed) == 0));
+    assert_eq!((root.asks(), root.kept()), (Ok(Moments::NONE), Some([0; 2])));
+    // What one entry keeps is nothing to another.
+    let other = RootRef::new(&op, pool.geometry(), Owner(3));
+    assert_eq!((other.kept(), other.spare()), (None, None));
 }
 
 #[test]
