@@ -304,7 +304,12 @@ impl<M: Medium> Pages<M> {
 }
 
 /// Makes a bitmap exact, and starts writing it back, unless it was so durably.
-pub(super) fn store_exact<M: Medium>(op: &Op<'_, M>, root: &Root<M>, bitmap: &[Word], exact: impl IntoIterator<Item = u64>) {
+pub(super) fn store_exact<M: Medium>(
+    op: &Op<'_, M>,
+    root: &Root<M>,
+    bitmap: &[Word],
+    exact: impl IntoIterator<Item = u64>,
+) {
     let mut is_durable = root.finds_what_is_durable(op);
     for (word, bits) in bitmap.iter().zip(exact) {
         is_durable &= op.load(word, Ordering::Relaxed) == bits;

@@ -3,6 +3,7 @@
 mod blobs;
 mod durable_links;
 mod growth;
+mod journaled;
 mod leftovers;
 mod link_cache;
 mod maps;
