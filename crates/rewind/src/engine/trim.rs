@@ -102,7 +102,9 @@ impl<M: Medium> Engine<M> {
     /// have stored is in place, too.
     fn gather(&self, op: &Op<'_, M>, lane: &mut Lane<M>, lines: &mut Lines) -> Result<()> {
         let space = self.root.pool().space();
-        lane.space.iter().try_for_each(|change| Ok::<_, Error>(op.defer(space.word_of(op, *change)?)))?;
+        for change in &lane.space {
+            op.defer(space.word_of(op, *change)?);
+        }
         lane.space.clear();
         if let Some(changed) = &mut lane.changed {
             changed.drain(|off| lines.add(op, off));
