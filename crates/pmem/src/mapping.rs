@@ -309,10 +309,10 @@ impl<M: Medium> Mapping<M> {
         self.taken().any(|slot| slot != own && !gate::is_resting(&Seen(m, &self.slot(slot).resting)))
     }
 
-    /// How many sessions rest for that.
+    /// How many sessions rest for that: an estimate, which nothing rests on. So no medium sees these loads, whose number depends on time.
     pub(crate) fn resting_for(&self, what: u64) -> usize {
-        let m = self.shared.medium;
-        self.taken().filter(|slot| m.shared_load(&self.slot(*slot).resting, Ordering::Relaxed) == what).count()
+        let slots = &self.shared.slots.slots[..self.slots_used()];
+        slots.iter().filter(|slot| slot.resting.load(Ordering::Relaxed) == what).count()
     }
 
     pub(crate) fn give_back(&self, slot: u32) {

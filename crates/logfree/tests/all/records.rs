@@ -108,7 +108,8 @@ fn every_write_back_and_fence_of_records_is_needed() {
         mutants += sweep.mutants.len();
         println!("{}", sweep.assert_all_caught(&[]));
     }
-    assert!(mutants >= 9, "sites of records are not reached: {mutants}");
+    // The write-back of a unit's bitmap is that of all bitmaps, in `pages/recover.rs`.
+    assert!(mutants >= 8, "sites of records are not reached: {mutants}");
 }
 
 /// It gave up the units that it had while it made room for the page of the last, for ever.
