@@ -1,10 +1,10 @@
 //! The threads of a database, which run what its pool has to do outside of operations: checkpoints, growth
 //! ([`durix_pmem::service`]).
 //!
-//! There is one thread for each [lane](durix_pmem::Lane) of services: those that never wait for a disk, commits, and what may wait for a disk for
-//! long. Each is started when a service of its lane first has something to do, and sleeps until the next step is due or a service wakes it. A thread knows its pool
-//! weakly and holds nothing of it while it sleeps; it ends with the database, or when the database is closed. What a step
-//! fails at, and a panic in it, is told by the next update or sync; the thread goes on.
+//! There is one thread for each [lane](durix_pmem::Lane) of services: those that never wait for a disk, commits, and what may wait
+//! for a disk for long. Each is started when a service of its lane first has something to do, and sleeps until the next step is due or
+//! a service wakes it. A thread knows its pool weakly and holds nothing of it while it sleeps; it ends with the database, or when the
+//! database is closed. What a step fails at, and a panic in it, is told by the next update or sync; the thread goes on.
 //!
 //! A service that takes several [workers](durix_pmem::Service::workers) gets helpers: before each of its steps a thread starts as many
 //! more as can work on what is due, at most [`HELPERS`] a lane. A helper ends when nothing is due any more.

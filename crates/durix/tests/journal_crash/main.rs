@@ -416,9 +416,9 @@ fn with_checksums_all_pages_are_sound_after_a_power_failure_and_every_sync_of_th
     }
 }
 
-/// At intervals, with nobody who keeps them: every fifth operation is a transaction that waits for its commit, after every seventh there is a
-/// barrier, and some commits come by themselves, as those of the service do: after a round of the epochs. So do half of the barriers. What was waited
-/// for, and all before it, is marked as done.
+/// At intervals, with nobody who keeps them: every fifth operation is a transaction that waits for its commit, after every seventh there
+/// is a barrier, and some commits come by themselves, as those of the service do: after a round of the epochs. So do half of the
+/// barriers. What was waited for, and all before it, is marked as done.
 fn run_at_intervals(sim: &Sim, kinds: Kinds, steps: &[Step]) -> Result<(), Error> {
     let db = create(sim, Level::Interval(std::time::Duration::from_secs(3600)))?;
     let maps = maps(&db, kinds)?;
