@@ -8,6 +8,23 @@ fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
+/// Tortures without a loss until each of `wanted` has been counted so often. How much a child does before its kill depends
+/// on the machine, so that one run may do too little; twenty runs that do are a defect.
+fn until(place: &Place, args: &[&str], wanted: &[(&str, u64)]) {
+    let mut counted = vec![0; wanted.len()];
+    for _ in 0..20 {
+        let said = json(&place.works(args));
+        assert_eq!(said["lost"], false, "{args:?}: {said}");
+        for (counted, (what, _)) in counted.iter_mut().zip(wanted) {
+            *counted += said[what].as_u64().unwrap();
+        }
+        if counted.iter().zip(wanted).all(|(counted, (_, at_least))| counted >= at_least) {
+            return;
+        }
+    }
+    panic!("{args:?}: twenty runs counted {counted:?}, not {wanted:?}");
+}
+
 #[test]
 fn nothing_acknowledged_is_lost() {
     let place = Place::new();
@@ -15,11 +32,8 @@ fn nothing_acknowledged_is_lost() {
     for (medium, threads) in [("shadow", "4"), ("hardware", "2")] {
         let args =
             ["torture", "pset", "--rounds", rounds, "--medium", medium, "--threads", threads, "--dir", ".", "--json"];
-        let said = json(&place.works(&args));
-        assert_eq!(said["lost"], false, "{said}");
-        assert!(said["kills"].as_u64().unwrap() >= rounds.parse().unwrap(), "{said}");
-        assert!(said["acknowledged"].as_u64().unwrap() > 1000, "the children hardly worked: {said}");
-        assert!(said["kills_in_recovery"].as_u64().unwrap() > 0, "{said}");
+        let kills = rounds.parse().unwrap();
+        until(&place, &args, &[("kills", kills), ("acknowledged", 1000), ("kills_in_recovery", 1)]);
     }
     assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "a torture that lost nothing leaves nothing");
 }
@@ -29,10 +43,8 @@ fn nothing_promised_is_lost_by_any_kind() {
     let place = Place::new();
     let rounds = if std::env::var_os("DURIX_DEEP").is_some() { "500" } else { "10" };
     for kind in durix::kind::kinds::<durix::Hardware>() {
-        let said =
-            json(&place.works(&["torture", kind.name, "--rounds", rounds, "--threads", "4", "--dir", ".", "--json"]));
-        assert_eq!(said["lost"], false, "{}: {said}", kind.name);
-        assert!(said["acknowledged"].as_u64().unwrap() > 1000, "{}: the children hardly worked: {said}", kind.name);
+        let args = ["torture", kind.name, "--rounds", rounds, "--threads", "4", "--dir", ".", "--json"];
+        until(&place, &args, &[("acknowledged", 1000)]);
     }
     assert_eq!(std::fs::read_dir(place.dir.path()).unwrap().count(), 0, "a torture that lost nothing leaves nothing");
 }
@@ -49,9 +61,8 @@ fn nothing_promised_is_lost_in_a_full_pool() {
             continue;
         }
         let args = ["torture", kind.name, "--rounds", rounds, "--threads", "4", "--dir", ".", "--json"];
-        let said = json(&place.works(&[&args[..], &["--keys", "100000", "--max-size", "2000000"]].concat()));
-        assert_eq!(said["lost"], false, "{}: {said}", kind.name);
-        assert!(said["refused"].as_u64().unwrap() > 10, "{}: the pool was hardly full: {said}", kind.name);
+        let args = [&args[..], &["--keys", "100000", "--max-size", "2000000"]].concat();
+        until(&place, &args, &[("refused", 4)]);
     }
     let ended = place.durix(&["torture", "masstree", "--max-size", "2000000", "--dir", "."]);
     assert!(ended.code != 0 && ended.err.contains("strict kinds"), "{}", ended.err);
@@ -101,8 +112,13 @@ fn growth_and_many_keys_are_reached() {
 #[test]
 fn nothing_promised_is_lost_on_a_pool_with_a_journal() {
     let place = Place::new();
-    let rounds = if std::env::var_os("DURIX_DEEP").is_some() { "500" } else { "6" };
-    for what in ["pset", "masstree", "transactions"] {
+    let is_deep = std::env::var_os("DURIX_DEEP").is_some();
+    let (rounds, mut all) = (if is_deep { "500" } else { "6" }, vec!["pset", "masstree", "transactions"]);
+    if is_deep {
+        let kinds = durix::kind::kinds::<durix::Hardware>();
+        all.extend(kinds.iter().map(|kind| kind.name).filter(|name| !["pset", "masstree"].contains(name)));
+    }
+    for what in all {
         for level in ["immediate", "interval=5ms"] {
             let args = ["torture", what, "--rounds", rounds, "--threads", "3", "--durability", level, "--dir", "."];
             let said = json(&place.works(&[&args[..], &["--json"]].concat()));
