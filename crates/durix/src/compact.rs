@@ -19,8 +19,9 @@ use durix_pmem::journal::DiskJournal;
 use durix_pmem::pool::State;
 use durix_pmem::{Error as PoolError, Geometry, Hardware, Medium, PoolOptions, Unrecovered};
 
+use crate::builder::DbBuilder;
 use crate::copy::{CopyReport, Disk, OsDisk, copy_into, folder_of, io, partial, remove_partial};
-use crate::db::{Db, DbBuilder};
+use crate::db::Db;
 use crate::{Result, recover};
 
 /// What became of a file that was compacted.

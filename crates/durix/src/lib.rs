@@ -43,6 +43,7 @@
 //! `docs/design/durix.md` says all of it in one place.
 
 mod background;
+mod builder;
 mod coding;
 pub mod compact;
 pub mod copy;
@@ -52,6 +53,8 @@ mod ends;
 pub mod kind;
 mod map;
 mod map_batch;
+mod map_bulk;
+mod map_iter;
 mod names;
 mod ordered;
 mod ordered_handle;
@@ -65,9 +68,10 @@ mod unsettled;
 mod versions;
 mod visible;
 
+pub use builder::DbBuilder;
 pub use compact::Compacted;
 pub use copy::CopyReport;
-pub use db::{Db, DbBuilder};
+pub use db::Db;
 pub use durix_index::{
     Batch, Change, Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex,
     Pairs, Result, Ticket,
@@ -75,8 +79,9 @@ pub use durix_index::{
 pub use durix_pmem::pool::{Durability, Guarantee, Reach};
 pub use durix_pmem::{Hardware, Level, Medium, Op, Pool, PoolOptions, Session};
 pub use encode::{Decode, Encode, Key, Named, TypeTag, Value};
-pub use map::{Handle, Iter, Map};
+pub use map::{Handle, Map};
 pub use map_batch::MapBatch;
+pub use map_iter::Iter;
 pub use names::TypeNames;
 pub use ordered::{OrderedMap, Range};
 pub use ordered_handle::{HandleRange, OrderedHandle};
