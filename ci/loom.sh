@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The small kernels whose weak orderings matter, under every interleaving that loom can find. Not optimised: compiling takes longer
-# than running.
+# The small kernels whose weak orderings matter, under every interleaving that loom can find. loom itself is optimised, and nothing else:
+# compiling takes longer than running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_PROFILE_DEV_OPT_LEVEL=0 CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0
