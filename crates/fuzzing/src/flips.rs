@@ -903,6 +903,44 @@ mod tests {
         }
     }
 
+    /// Whichever lines of their root entries change places.
+    #[test]
+    fn two_indices_of_one_kind_are_told_apart() {
+        const OTHER: &str = "other";
+        for entry in kind::kinds::<Hardware>() {
+            let pool = options().create_on(HeapBacking::new(LIMIT), Hardware::PAGE_CACHE).unwrap();
+            fill(&entry, &pool, &mut || {});
+            pool.rename(NAME, OTHER).unwrap();
+            let (mut session, mut pairs) = (pool.session().unwrap(), Pairs::new());
+            {
+                let index = entry.open_or_create(&pool, NAME).unwrap();
+                for number in KEYS..KEYS + 40 {
+                    let (key, value) = (key(&entry, number), value(&entry, number));
+                    index.insert(&session.enter().unwrap(), &key, &value).unwrap();
+                    pairs.insert(key, value);
+                }
+                index.sync(&mut session).unwrap();
+            }
+            drop(session);
+            pool.close().unwrap();
+            let image = HeapBacking::image_of(pool.mapping());
+            let roots = pool.geometry().roots_off() as usize;
+            for lines in 0..16 {
+                let mut image = image.clone();
+                for line in (0..4).filter(|line| lines >> line & 1 == 1) {
+                    let at = roots + line * 64;
+                    (at..at + 64).for_each(|byte| image.swap(byte, byte + 256));
+                }
+                let Some(pool) = open(image) else { continue };
+                let is_other_clean = kind::open_as_is(&pool, OTHER)
+                    .is_ok_and(|index| index.check(&mut pool.session().unwrap()).is_ok_and(|found| found.is_empty()));
+                let is_missed = is_clean(&pool) && is_other_clean && !is_whole(&pairs, &pool);
+                assert!(!is_missed, "{}: lines {lines:#b} changed places", entry.name);
+                assert!(lines != 0 || is_clean(&pool) && is_other_clean, "{}", entry.name);
+            }
+        }
+    }
+
     #[test]
     fn an_index_that_was_not_flipped_is_whole() {
         for entry in kind::kinds::<Hardware>() {

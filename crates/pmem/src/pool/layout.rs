@@ -93,7 +93,7 @@ persistent! {
     ///
     /// | line | words | what |
     /// |---|---|---|
-    /// | 0 | 0 | state, with a CRC-32C over itself, kind, version and name |
+    /// | 0 | 0 | state, with a CRC-32C over itself, the entry's number, kind, version and name |
     /// | 0 | 1–2 | kind tag, layout version of the structure |
     /// | 0 | 3–6 | its part in the [checkpoint epochs](crate::epoch::layout::Seat), where it takes part |
     /// | 0 | 7 | when recovery needs its records: a [`Stamp`] with the number 7; zero: never |

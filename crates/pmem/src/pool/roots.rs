@@ -1,7 +1,7 @@
 //! Root entries: the named indices of a pool, each step failure-atomic.
 //!
 //! # Persist order
-//! An entry's state is one word with a checksum over kind, version and name; whatever it does not name does not count.
+//! An entry's state is one word with a checksum over the entry's number, kind, version and name; whatever it does not name does not count.
 //!
 //! | edge | between | a crash before it leaves | recovery |
 //! |---|---|---|---|
@@ -54,7 +54,7 @@ pub(crate) enum RootState {
 /// | 8 | name buffer |
 /// | 16–21 | length of the name in bytes |
 ///
-/// Above them lies a CRC-32C over these bits, kind, version and name. A free entry is all zero.
+/// Above them lies a CRC-32C over these bits, the entry's number, kind, version and name. A free entry is all zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RootBits(u32);
 
@@ -81,8 +81,8 @@ impl RootBits {
         (self.0 >> 16 & 0x3f) as usize
     }
 
-    fn seal(self, kind: Kind, name: &str) -> u64 {
-        let mut crc = crc32c::crc32c(&self.0.to_le_bytes());
+    fn seal(self, owner: Owner, kind: Kind, name: &str) -> u64 {
+        let mut crc = crc32c::crc32c(&[self.0, owner.0.into()].map(u32::to_le_bytes).concat());
         crc = crc32c::crc32c_append(crc, &kind.tag);
         crc = crc32c::crc32c_append(crc, &u64::from(kind.version).to_le_bytes());
         crc = crc32c::crc32c_append(crc, name.as_bytes());
@@ -192,7 +192,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         let mut name = vec![0; bits.name_len()];
         self.op.load_bytes(&self.entry.names[bits.buffer()], &mut name);
         let name = String::from_utf8(name).ok()?;
-        (bits.seal(kind, &name) == word).then_some(RootRecord { state, kind, name, buffer: bits.buffer() })
+        (bits.seal(self.owner, kind, &name) == word).then_some(RootRecord { state, kind, name, buffer: bits.buffer() })
     }
 
     /// Starts writing the entry back as it is visible.
@@ -328,7 +328,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
 
     fn put(&self, record: &RootRecord) {
         let bits = RootBits::new(record.state, record.buffer, record.name.len());
-        self.op.store(&self.entry.state, bits.seal(record.kind, &record.name), Release);
+        self.op.store(&self.entry.state, bits.seal(self.owner, record.kind, &record.name), Release);
         self.op.persist(&self.entry.state);
     }
 }

@@ -139,6 +139,26 @@ fn every_flipped_bit_of_the_header_is_named_or_harmless() {
 }
 
 #[test]
+fn root_entries_that_change_places_are_found() {
+    let pool = heap_pool();
+    for name in ["first", "other"] {
+        pool.open_structure::<Cell<_>>(name, &5).unwrap();
+    }
+    pool.close().unwrap();
+    let image = HeapBacking::image_of(pool.mapping());
+    let [first, other] = [0, 1].map(|number| pool.geometry().root_off(Owner(number)) as usize);
+    // The line of the state, with any of the others, or the line of the name alone.
+    for lines in (1..16).step_by(2).chain([2]) {
+        let mut changed = image.clone();
+        for line in (0..4).filter(|line| lines >> line & 1 == 1) {
+            (0..64).for_each(|byte| changed.swap(first + line * 64 + byte, other + line * 64 + byte));
+        }
+        let found = open_image(changed).unwrap().indices();
+        assert!(matches!(found, Err(Error::DamagedRoot { .. })), "lines {lines:#b}: {found:?}");
+    }
+}
+
+#[test]
 fn every_flipped_bit_of_a_root_entry_is_found_or_harmless() {
     let pool = heap_pool();
     pool.open_structure::<Cell<_>>("first name", &5).unwrap();
