@@ -214,7 +214,10 @@ impl Bits for Stamp {
     }
 }
 
-/// Identifies where things lie: an FNV-1a hash of the sizes and offsets that a file depends on.
+/// What the checksum of a root entry's state covers: 2 says, the entry's number, too. Earlier builds had no such number here.
+const ROOT_SEAL: u64 = 2;
+
+/// Identifies where things lie: an FNV-1a hash of the sizes and offsets that a file depends on, and of what root entries say.
 pub const LAYOUT_ID: u32 = {
     let numbers = [
         LINE as u64,
@@ -230,6 +233,7 @@ pub const LAYOUT_ID: u32 = {
         std::mem::offset_of!(RootEntry, names) as u64,
         std::mem::offset_of!(RootEntry, user) as u64,
         MAX_NAME as u64,
+        ROOT_SEAL,
     ];
     let mut hash = 0x811c_9dc5_u32;
     let mut i = 0;
@@ -301,7 +305,7 @@ mod tests {
         assert_eq!((size_of::<Mark>(), offset_of!(Mark, count), offset_of!(Mark, sum)), (32, 0, 8));
         assert_eq!((offset_of!(Mark, state), offset_of!(Mark, seal), SPACE_MARK_OFF), (16, 24, 256));
         assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));
-        assert_eq!(LAYOUT_ID, 0x7da1_7fb5);
+        assert_eq!(LAYOUT_ID, 0xff8d_5f97);
         assert_eq!(Stamp::of(1, 999).to_bits(), 0x3030_50a1_0000_03e7);
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::*;
 use crate::backing::HeapBacking;
 use crate::medium::{Rmw, forward};
-use crate::pool::layout::{Header, RootEntry};
+use crate::pool::layout::{Header, RootEntry, Stamp};
 use crate::pool::moments::Moments;
 use crate::pool::roots::RootRef;
 use crate::testing::{Call, FaultBacking, Faults};
@@ -136,6 +136,25 @@ fn every_flipped_bit_of_the_header_is_named_or_harmless() {
         }
     }
     assert_eq!(size_of::<Header>(), 32 * 8);
+}
+
+/// Earlier builds left the number of a root entry out of its checksum. Their pools are told by the layout, and not taken for damaged ones.
+#[test]
+fn a_pool_of_another_layout_is_refused_by_name() {
+    const EARLIER: u32 = 0x7da1_7fb5;
+    let pool = heap_pool();
+    pool.open_structure::<Cell<_>>("a", &5).unwrap();
+    pool.close().unwrap();
+    let mut image = HeapBacking::image_of(pool.mapping());
+    let mut put = |word: u32, value: u32| {
+        image[word as usize * 8..][..8].copy_from_slice(&Stamp::of(word, value).to_bits().to_le_bytes());
+        image[8..13 * 8].chunks(8).flat_map(|word| word[..4].to_vec()).collect::<Vec<u8>>()
+    };
+    let values = put(8, EARLIER);
+    put(13, crc32c::crc32c(&values));
+    let error = open_image(image).map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::Layout { found: EARLIER, .. }), "{error}");
+    assert!(error.to_string().contains("open it with the version that wrote it"), "{error}");
 }
 
 #[test]
