@@ -10,6 +10,7 @@ use crate::pool::layout::{Header, RootEntry, Stamp};
 use crate::pool::moments::Moments;
 use crate::pool::roots::RootRef;
 use crate::testing::{Call, FaultBacking, Faults};
+use crate::word::Bits;
 use crate::{Lines, Op, Owner, Survives};
 
 /// A number in a block of its own, as a structure.
