@@ -12,7 +12,7 @@
 //! Recovery looks the word up for each record in a page that was active, and follows the group from its root to the record.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -26,6 +26,7 @@ use durix_logfree::{Error, MAX_KEY, MAX_VALUE, Record, RecordStore};
 use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
+use crate::gaps::Gap;
 use crate::group::{Edit, Group, Look, Met, word_of};
 use crate::layout::{LAYOUT_VERSION, root_words};
 use crate::values::of_tree;
@@ -574,15 +575,26 @@ impl<M: Medium> Openable<M> for DpTreeBytes<M> {
 
     fn leftovers(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
         let records = RecordStore::to_read(op, root.clone(), PAGE_WORD);
+        let group = |word| Group { op, records: &records, word };
+        let gaps = RefCell::<BTreeMap<u64, Vec<Gap>>>::default();
+        let known = |all: &[Leftover]| {
+            let gaps_of = |left: &Leftover| (left.key, group(left.key).gaps(left.word));
+            let gaps = gaps.replace_with(|_| all.iter().map(gaps_of).collect());
+            gaps.iter().filter(|(_, gaps)| !gaps.contains(&Gap::ALL)).map(|(word, _)| *word).collect()
+        };
         // Each record of an entry holds its whole key. So where a part of a group cannot be read, or nothing leads to a group, its
         // records come last, one by one.
-        let is_whole = |left: &&Leftover| {
-            let mut is_whole = true;
-            Group { op, records: &records, word: left.key }.survey(left.word, &mut |_| {}, &mut |_| is_whole = false);
-            is_whole
+        let more = |is_lost: &dyn Fn(u64) -> bool| {
+            let gaps = gaps.borrow();
+            let mut found = BTreeSet::new();
+            for (word, off) in records.heads(op) {
+                let of_group = gaps.get(&word).map(Vec::as_slice);
+                let gaps = if is_lost(word) { &[Gap::ALL] } else { of_group.unwrap_or_default() };
+                group(word).entries_in(gaps, off, &mut |off| _ = found.insert((word, off)));
+            }
+            found.into_iter().map(|(key, word)| Leftover { key, word }).collect()
         };
-        let whole = |all: &[Leftover]| all.iter().filter(is_whole).map(|left| left.key).collect();
-        leftovers::read_with_heads(op, root, whole, || records.heads(op))
+        leftovers::read_with_records(op, root, known, more)
     }
 
     fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
@@ -601,6 +613,7 @@ mod tests {
     use durix_pmem::{Off, PoolOptions, Word};
 
     use super::*;
+    use crate::group::{Loaded, Node};
 
     fn pool() -> Pool {
         PoolOptions::new().create_on(HeapBacking::new(8 << 20), Hardware::PAGE_CACHE).unwrap()
@@ -641,21 +654,51 @@ mod tests {
     /// The root of a group is lost, with all that leads to its entries: their records have their keys.
     #[test]
     fn a_lost_root_of_a_group_costs_no_key() {
-        damage_and_salvage(|_, op, root| {
-            let words = op.slice("a record", Off::<Word>::new(root), 8).unwrap();
-            words.iter().for_each(|word| op.store(word, 0x77, Relaxed));
-        });
+        let (lost, _) = damage_and_salvage(|_, op, root| overwrite(op, root));
+        assert_eq!(lost, []);
     }
 
     /// The slot of a leaf that leads to a group leads elsewhere.
     #[test]
     fn a_group_that_nothing_leads_to_costs_no_key() {
-        damage_and_salvage(|map, op, root| {
+        let (lost, _) = damage_and_salvage(|map, op, root| {
             assert!(!map.tree.insert(op, word_of(b"user:000", 0), root + 64).unwrap());
         });
+        assert_eq!(lost, []);
     }
 
-    fn damage_and_salvage(damage: fn(&DpTreeBytes, &Op<'_, Hardware>, u64)) {
+    /// What the other nodes lead to is known, so what was removed there stays away.
+    #[test]
+    fn a_lost_node_of_a_group_costs_no_key_and_brings_none_of_other_nodes_back() {
+        let (lost, back) = damage_and_salvage(|map, op, root| overwrite(op, leaf_of(map, op, root).off));
+        assert_eq!(lost, []);
+        let span = back.first().zip(back.last()).map_or(0, |(first, last)| last - first);
+        // A node of 14 children, and the removed keys between them.
+        assert!(span < 2 * crate::group::MOST as u32, "{back:?}");
+    }
+
+    #[test]
+    fn a_lost_entry_of_a_group_brings_no_other_one_back() {
+        let (lost, back) = damage_and_salvage(|map, op, root| overwrite(op, leaf_of(map, op, root).children[3].off));
+        assert_eq!((lost.len(), back), (1, Vec::new()));
+    }
+
+    fn overwrite(op: &Op<'_, Hardware>, record: u64) {
+        let words = op.slice("a record", Off::<Word>::new(record), 8).unwrap();
+        words.iter().for_each(|word| op.store(word, 0x77, Relaxed));
+    }
+
+    /// A node of level 0, from the middle of a group.
+    fn leaf_of(map: &DpTreeBytes, op: &Op<'_, Hardware>, root: u64) -> Node {
+        match map.group(op, word_of(b"user:000", 0)).load(root) {
+            Ok(Loaded::Node(node)) if node.level == 0 => node,
+            Ok(Loaded::Node(node)) => leaf_of(map, op, node.children[node.children.len() / 2].off),
+            _ => panic!("a group of many keys"),
+        }
+    }
+
+    /// Damages a group of which every fifth key was removed. Returns the keys that repair does not save, and the removed ones that come back.
+    fn damage_and_salvage(damage: fn(&DpTreeBytes, &Op<'_, Hardware>, u64)) -> (Vec<u32>, Vec<u32>) {
         let pool = pool();
         let map = DpTreeBytes::open(&pool, "users").unwrap();
         let mut session = pool.session().unwrap();
@@ -670,20 +713,26 @@ mod tests {
         drop(map);
         let entry = crate::kinds().into_iter().find(|entry| entry.name == "dptree-bytes").unwrap();
         let salvaged = entry.salvage(&pool, "users").unwrap();
-        let mut found = std::collections::BTreeMap::new();
+        let mut found = BTreeMap::new();
         let findings = salvaged
             .salvage(&mut session, &mut |key, value| {
                 assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "a key twice");
             })
             .unwrap();
         assert!(!findings.is_empty());
+        let (mut lost, mut back) = (Vec::new(), Vec::new());
         for number in 0..500_u32 {
-            let value = found.remove(&key(number));
-            // One that was removed may come back, as the finding says; never as another.
-            assert!(value.is_some() || number % 5 == 0, "{number} is lost");
-            assert!(value.is_none_or(|value| value == number.to_le_bytes()), "{number}");
+            match found.remove(&key(number)) {
+                Some(value) => assert_eq!(value, number.to_le_bytes(), "never another value"),
+                None if number % 5 == 0 => continue,
+                None => lost.push(number),
+            }
+            if number % 5 == 0 {
+                back.push(number);
+            }
         }
         assert!(found.is_empty());
+        (lost, back)
     }
 
     /// Marks that say that these children are gone.

@@ -47,25 +47,25 @@ pub(crate) fn word_of(key: &[u8], at: usize) -> u64 {
 
 /// What a node leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Child {
-    hint: u64,
-    off: u64,
+pub(crate) struct Child {
+    pub(crate) hint: u64,
+    pub(crate) off: u64,
     /// The first entry below it.
-    first: u64,
+    pub(crate) first: u64,
 }
 
 /// A node, as it was read.
 #[derive(Debug)]
 pub(crate) struct Node {
-    off: u64,
-    level: u32,
-    children: Vec<Child>,
+    pub(crate) off: u64,
+    pub(crate) level: u32,
+    pub(crate) children: Vec<Child>,
     /// Which children are gone.
     gone: u32,
 }
 
 impl Node {
-    fn is_gone(&self, child: usize) -> bool {
+    pub(crate) fn is_gone(&self, child: usize) -> bool {
         self.gone >> child & 1 == 1
     }
 }
@@ -109,7 +109,7 @@ impl Look {
     }
 }
 
-enum Loaded {
+pub(crate) enum Loaded {
     Entry(Entry),
     Node(Node),
 }
@@ -140,12 +140,12 @@ fn child_bytes(level: u32) -> usize {
 /// The nodes that a walk of a group has met. A node leads to larger keys than the one before it, so a walk meets each once. Nodes with forged checksums
 /// can lead to the same ones again and again: fourteen ways on each of 49 levels.
 #[derive(Debug, Default)]
-struct Seen(OffsetSet);
+pub(crate) struct Seen(OffsetSet);
 
 impl Seen {
     /// # Errors
     /// [`Error::Corrupt`] if the walk has met the node before.
-    fn note(&mut self, node: &Node) -> Result<()> {
+    pub(crate) fn note(&mut self, node: &Node) -> Result<()> {
         let is_new = self.0.insert(node.off);
         if is_new { Ok(()) } else { Err(corrupt("a node that its group leads to twice", node.off, node.level.into())) }
     }
@@ -161,7 +161,7 @@ pub(crate) struct Group<'a, 's, M: Medium> {
 impl<M: Medium> Group<'_, '_, M> {
     // ---- reading ----
 
-    fn load(&self, off: u64) -> Result<Loaded> {
+    pub(crate) fn load(&self, off: u64) -> Result<Loaded> {
         let mut bytes = Vec::new();
         let len = self.records.read_front(self.op, self.word, off, FRONT, &mut bytes)?;
         let first = number(&bytes, 0);
@@ -200,14 +200,14 @@ impl<M: Medium> Group<'_, '_, M> {
         Ok(Node { off, level, children, gone })
     }
 
-    fn entry(&self, off: u64) -> Result<Entry> {
+    pub(crate) fn entry(&self, off: u64) -> Result<Entry> {
         match self.load(off)? {
             Loaded::Entry(entry) => Ok(entry),
             Loaded::Node(node) => Err(corrupt("an entry of a group", off, u64::from(node.level))),
         }
     }
 
-    fn node_below(&self, above: u32, off: u64) -> Result<Node> {
+    pub(crate) fn node_below(&self, above: u32, off: u64) -> Result<Node> {
         match self.load(off)? {
             Loaded::Node(node) if node.level + 1 == above => Ok(node),
             _ => Err(corrupt("the level of a node of a group", off, u64::from(above))),

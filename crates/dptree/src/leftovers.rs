@@ -20,7 +20,7 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_index::Leftover;
-use durix_pmem::pool::tally::Marked;
+use durix_pmem::pool::tally::{self, Marked, Totals};
 use durix_pmem::{Extent, LINE, Medium, Off, Op, Root, Word};
 
 use crate::Options;
@@ -40,25 +40,28 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
     read_with_removed(op, root).0
 }
 
-/// The same, and with it those of `heads` that nothing in them leads to: records, each with its word. `known` tells the words to which
-/// something sound leads. What was removed lately has its record still, and in the log the record of its removal; and if the closing mark
-/// says that no word is missing, all of them were removed.
-pub(crate) fn read_with_heads<M: Medium>(
+/// The same, and with it what `more` gives: records to which nothing in them leads, of words that are lost. It is called with what tells of a
+/// word whether it is. `known` tells the words to which something sound leads. What was removed lately has its record still, and in the log the
+/// record of its removal. If the closing mark says that what leads to the words is as it was, or that no word is missing, none is lost.
+pub(crate) fn read_with_records<M: Medium>(
     op: &Op<'_, M>,
     root: &Root<M>,
     known: impl FnOnce(&[Leftover]) -> BTreeSet<u64>,
-    heads: impl FnOnce() -> Vec<(u64, u64)>,
+    more: impl FnOnce(&dyn Fn(u64) -> bool) -> Vec<Leftover>,
 ) -> Vec<Leftover> {
     let (mut all, removed) = read_with_removed(op, root);
     let known = known(&all);
-    if let Marked::Held(held) = root.marked(op)
-        && held.count <= known.len() as u64
-    {
-        return all;
-    }
-    let is_lost = |(word, _): &(u64, u64)| !known.contains(word) && !removed.contains(word);
-    all.extend(heads().into_iter().filter(is_lost).map(|(key, word)| Leftover { key, word }));
+    let none_is_lost = match root.marked(op) {
+        Marked::Held(held) => held == totals(&all) || held.count <= known.len() as u64,
+        _ => false,
+    };
+    all.extend(more(&|word| !none_is_lost && !known.contains(&word) && !removed.contains(&word)));
     all
+}
+
+fn totals(all: &[Leftover]) -> Totals {
+    let sum = all.iter().map(|left| tally::entry(left.key, left.word)).fold(0, u64::wrapping_add);
+    Totals { count: all.len() as u64, sum }
 }
 
 /// Keys and values of all blocks that count, and the keys whose newest log record is that of a removal, whether it counts or was merged.

@@ -18,6 +18,7 @@
 //! | `recover`, `check` | recovery (DP-R1), findings, statistics, dump |
 //! | `values`, `together` | values of any length, in records (DP-W1); changes of records that are made together |
 //! | `bytes`, `group` | keys of any length: keys that share eight bytes are a word's, in a tree of records (DP-W1, DP-M1, DP-M2) |
+//! | `leftovers`, `gaps` | what lies in the blocks of a damaged tree, and which keys of a group nothing sound leads to, for repair |
 //! | `index` | the tree in the vocabulary of all indices |
 //!
 //! # Guarantees
@@ -36,6 +37,7 @@ mod check;
 mod error;
 mod front;
 mod full;
+mod gaps;
 mod group;
 mod in_place;
 mod index;
