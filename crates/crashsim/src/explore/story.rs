@@ -135,7 +135,7 @@ fn fate(trace: &[Event], store: &Pending, number: u32, model: Persistency) -> Ve
     if !model.writes_back() {
         return vec!["not synced before the crash".into()];
     }
-    if store.nt {
+    if store.buffered {
         return vec!["around the cache, not fenced before the crash".into()];
     }
     let of_line = |event: &Event| match event {

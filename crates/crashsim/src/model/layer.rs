@@ -195,7 +195,7 @@ impl Layer {
                 };
                 let window = self.window_mut(line);
                 let opens = window.stores.is_empty();
-                window.push(Pending { seq, req, word, slot, nt, value, at });
+                window.push(Pending { seq, req, word, slot, nt, buffered: nt, value, at });
                 if opens {
                     self.open.push(line);
                 }
@@ -248,12 +248,17 @@ impl Layer {
         self.thread(slot).ordered = seq;
     }
 
-    /// Nobody will fence what the dead process was writing back. What it stored around the cache is durable: the next
-    /// process can see it in memory only.
+    /// Nobody will fence what the dead process was writing back, or storing around the cache. The kernel that ended it has emptied the
+    /// buffers of its processors, but what was in them need not be in memory: a processor may store it into a line that its cache has,
+    /// and on one without such stores they are a store and a write-back. So the next process sees it, and has to write it back.
     fn die(&mut self, seq: u32, changed: &mut impl FnMut(u32)) {
-        for slot in 0..self.threads.len() as u16 {
-            self.threads[slot as usize].write_backs.clear();
-            self.drain(slot, changed);
+        for thread in &mut self.threads {
+            thread.write_backs.clear();
+            thread.unfenced = None;
+            for (line, ..) in thread.around.drain(..) {
+                self.windows[line as usize].leave_buffers();
+                changed(line);
+            }
         }
         self.born = seq;
     }

@@ -37,6 +37,8 @@ pub(crate) struct Pending {
     pub(crate) slot: u16,
     /// Around the cache: ordered with nothing but its own word.
     pub(crate) nt: bool,
+    /// Around the cache by a process that lives: it may still be in its processor, where no write-back takes it along.
+    pub(crate) buffered: bool,
     pub(crate) value: u64,
     pub(crate) at: &'static Location<'static>,
 }
@@ -115,13 +117,18 @@ impl Window {
         self.floor_mask |= 1 << word;
     }
 
-    /// Makes the cached stores before `mark` durable, and around-the-cache stores that one of them overwrites.
+    /// Makes the stores before `mark` durable that are not buffered, and the buffered ones that one of them overwrites.
     pub(crate) fn settle(&mut self, mark: u32) {
         let mut upto = [0; WORDS];
-        for store in self.stores.iter().filter(|s| !s.nt && s.seq < mark) {
+        for store in self.stores.iter().filter(|s| !s.buffered && s.seq < mark) {
             upto[store.word as usize] = store.seq + 1;
         }
         self.settle_words(&upto);
+    }
+
+    /// The process has died: a write-back covers what it has stored around the cache.
+    pub(crate) fn leave_buffers(&mut self) {
+        self.stores.iter_mut().for_each(|store| store.buffered = false);
     }
 
     /// Makes everything durable.
@@ -155,7 +162,7 @@ impl Window {
 
     /// Whether [`settle`](Window::settle) would change anything.
     pub(crate) fn would_settle(&self, mark: u32) -> bool {
-        self.stores.iter().any(|s| !s.nt && s.seq < mark)
+        self.stores.iter().any(|s| !s.buffered && s.seq < mark)
     }
 
     /// Whether [`settle_nt`](Window::settle_nt) would change anything.
@@ -516,7 +523,16 @@ mod tests {
                 _ => next(seed, u64::from(seq) + 1) as u32,
             };
             let nt = next(seed, 6) == 0;
-            window.push(Pending { seq, req, word, slot: 0, nt, value: next(seed, 3), at: Location::caller() });
+            window.push(Pending {
+                seq,
+                req,
+                word,
+                slot: 0,
+                nt,
+                buffered: nt && next(seed, 2) == 0,
+                value: next(seed, 3),
+                at: Location::caller(),
+            });
         }
         if next(seed, 2) == 0 {
             window.settle(next(seed, len) as u32);

@@ -252,7 +252,8 @@ impl Online {
         }
         for store in &window.stores {
             let after = window.stores.iter().filter(|other| other.seq < store.req).count() as u64;
-            let what = u64::from(store.word) | u64::from(store.nt) << 8 | u64::from(store.slot) << 16 | after << 32;
+            let kind = u64::from(store.nt) | u64::from(store.buffered) << 1;
+            let what = u64::from(store.word) | kind << 8 | u64::from(store.slot) << 16 | after << 32;
             digest = digest.with(what).with(store.value);
         }
         digest

@@ -576,6 +576,23 @@ mod tests {
         }
     }
 
+    /// What was inserted is taken out first, and makes room for the old values.
+    #[test]
+    fn old_values_are_put_back_where_only_a_removal_makes_room_for_them() {
+        let bank = in_memory(["hash", "skiplist"]);
+        let (kinds, dir) = (["hash", "skiplist"], tempfile::tempdir().unwrap());
+        let journaled = Bank::create(&dir.path().join("bank"), kinds, LEVELS[1]);
+        for bank in [bank, journaled] {
+            bank.set(&[1], 1).unwrap();
+            // In each map a value is replaced and a key inserted; the last change is refused. Then a removal has to come first.
+            planted::plant(&[None, None, None, Some(Fault::Full), Some(Fault::FullForInserts)]);
+            bank.set(&[1, 2], 2).unwrap_err();
+            planted::plant(&[]);
+            assert_eq!(bank.values(&[1, 2]), [Some(1), None, Some(1), None]);
+            bank.set(&[1, 2], 3).unwrap();
+        }
+    }
+
     #[test]
     fn whichever_change_is_refused_in_a_journaled_pool_nothing_is_left_of_any() {
         let (kinds, dir) = (["hash", "skiplist"], tempfile::tempdir().unwrap());

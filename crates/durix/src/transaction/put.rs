@@ -7,7 +7,7 @@ use crate::{Index, Result};
 
 pub(super) fn put<M: Medium>(index: &dyn Index<M>, op: &Op<'_, M>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
     #[cfg(test)]
-    planted::meet()?;
+    planted::meet(value.is_none())?;
     match value {
         Some(value) => index.insert(op, key, value)?,
         None => index.remove(op, key)?,
@@ -34,6 +34,8 @@ pub(super) mod planted {
     pub(in crate::transaction) enum Fault {
         Panic,
         Full,
+        /// There is room for removals only.
+        FullForInserts,
     }
 
     thread_local! {
@@ -45,11 +47,12 @@ pub(super) mod planted {
         NEXT.set(next.iter().rev().copied().collect());
     }
 
-    pub(super) fn meet() -> Result<()> {
+    pub(super) fn meet(removes: bool) -> Result<()> {
         match NEXT.with_borrow_mut(Vec::pop).flatten() {
             None => Ok(()),
+            Some(Fault::FullForInserts) if removes => Ok(()),
             Some(Fault::Panic) => panic!("planted"),
-            Some(Fault::Full) => Err(Error::Pool(durix_pmem::Error::Full { needed: 1 })),
+            Some(Fault::Full | Fault::FullForInserts) => Err(Error::Pool(durix_pmem::Error::Full { needed: 1 })),
         }
     }
 }

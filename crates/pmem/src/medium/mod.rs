@@ -174,7 +174,8 @@ pub unsafe trait Medium: Copy + Send + Sync + 'static {
     }
 
     /// Stores a word around the cache (non-temporal): weakly ordered with everything until the next
-    /// [`fence`](Medium::fence), and durable after it without a write-back.
+    /// [`fence`](Medium::fence), and durable after it without a write-back. If the process dies before that fence, the next one may see the
+    /// value in a cache, and has to write it back as any other.
     #[track_caller]
     fn store_nt(self, word: &AtomicU64, value: u64);
 

@@ -22,7 +22,7 @@
 //! | RE-E3 words in place of all commits below the new watermark < the watermark | flush+fence | the old watermark | redoes all from there: words get their last values |
 //! | RE-E4 watermark < a segment is given back, a freed block is available | flush+fence | the segments, records below the watermark or not | passes over those below |
 //! | RE-E5 records as found < a word that recovery stores | flush+fence | records, words as they were | the same again |
-//! | RE-E8 the watermark as found < a word that recovery stores | flush, with the fence of RE-E5 | the watermark that was durable before | begins at that one |
+//! | RE-E8 the watermark as found < a word that recovery stores, a segment is given back | PL-V1 of the pool, which writes root entries back when it is opened | the watermark that was durable before | begins at that one |
 //! | RE-E7 contents of a new block that the record does not hold < the record | flush+fence | free space | nothing to do |
 //! | RE-E6 words that recovery has stored < the watermark above all records < segments given back | flush+fence, twice | as RE-E3, RE-E4 | the same again |
 //!

@@ -33,21 +33,19 @@ impl<M: Medium> Recovery<M> for EngineRecovery {
 pub(super) fn redo<M: Medium>(op: &Op<'_, M>, logs: &Arc<SessionLogs<M>>) -> Result<u64> {
     let root = logs.root();
     let watermark = &root.words(op)[WATERMARK];
-    let from = op.load(watermark, Ordering::Relaxed);
     // The process that has moved it up may have died before its fence. Whatever rests on it needs it durable: otherwise an older
     // watermark could come back when records above it are gone.
-    // PERSIST RE-E8: flush, with the fence of RE-E5
-    op.write_back(watermark);
+    // PERSIST RE-E8: PL-V1 of the pool, which has written its root entries back when it was opened
+    let from = op.load(watermark, Ordering::Relaxed);
     let mut chains = logs.orphans(op);
     let mut records = pending(op, &chains, from)?;
     let next = records.last().map_or(from, |record| record.number.saturating_add(1)).max(1);
-    // After the mere death of a process the records may not be durable, while a line of what is stored now may become so. Records that were
-    // stored around the cache are; those of earlier versions of this program were not.
-    // PERSIST RE-E5: flush
-    records.iter().for_each(|record| op.write_back_slice(record.words));
-    // PERSIST RE-E5: flush+fence
-    op.fence();
     if !records.is_empty() {
+        // After the mere death of a process the records may not be durable, while a line of what is stored now may become so.
+        // PERSIST RE-E5: flush
+        records.iter().for_each(|record| op.write_back_slice(record.words));
+        // PERSIST RE-E5: flush+fence
+        op.fence();
         for record in &mut records {
             apply(op, root, record)?;
         }

@@ -7,8 +7,11 @@ use durix_crashsim::{Cause, Explorer, Simulated, Subject};
 use durix_pmem::{Mapping, Off, Session, Word};
 
 /// A durable number.
+#[derive(Default)]
 struct Register {
     settles: bool,
+    /// An update stores around the cache, and fences.
+    around: bool,
     /// Recovery takes the number for damaged if it is odd.
     strict_about_parity: bool,
 }
@@ -44,8 +47,13 @@ impl Subject for Register {
     }
     fn apply(&self, live: &mut Self::Live, value: &u64) -> u64 {
         let op = live.enter().unwrap();
-        op.store(op.at(AT), *value, Release);
-        op.persist(op.at(AT));
+        if self.around {
+            op.store_nt(op.at(AT), *value);
+            op.fence();
+        } else {
+            op.store(op.at(AT), *value, Release);
+            op.persist(op.at(AT));
+        }
         *value
     }
     fn observe(&self, live: &mut Self::Live) -> u64 {
@@ -68,7 +76,7 @@ const OPS: [u64; 2] = [1, 2];
 
 #[test]
 fn a_recovery_that_settles_what_it_reads_passes() {
-    let subject = Register { settles: true, strict_about_parity: false };
+    let subject = Register { settles: true, ..Register::default() };
     let report = Explorer::new().process_deaths(true).crashes(2).run_then(&subject, &OPS, &[7]).assert_ok();
     println!("{report}");
     assert!(report.complete);
@@ -78,7 +86,7 @@ fn a_recovery_that_settles_what_it_reads_passes() {
 
 #[test]
 fn a_recovery_that_does_not_settle_what_it_reads_is_found() {
-    let subject = Register { settles: false, strict_about_parity: false };
+    let subject = Register::default();
     assert!(
         Explorer::new().crashes(2).run_then(&subject, &OPS, &[7]).assert_ok().complete,
         "power failures alone pass"
@@ -98,9 +106,20 @@ fn a_recovery_that_does_not_settle_what_it_reads_is_found() {
     assert_eq!(told(&again), told(&failure));
 }
 
+/// What is visible of a store around the cache may be in a cache.
+#[test]
+fn what_a_dead_process_stored_around_the_cache_is_settled_too() {
+    let explorer = Explorer::new().process_deaths(true);
+    let settled = Register { settles: true, around: true, ..Register::default() };
+    assert!(explorer.clone().crashes(2).run_then(&settled, &OPS, &[7]).assert_ok().complete);
+    let failure = explorer.run_then(&Register { settles: false, ..settled }, &OPS, &[]).failure.expect("missed");
+    assert!(matches!(failure.cause, Cause::State { .. }), "{failure}");
+    assert!(failure.to_string().contains("not written back before the crash"), "{failure}");
+}
+
 #[test]
 fn a_next_process_that_fails_by_itself_is_found() {
-    let subject = Register { settles: true, strict_about_parity: true };
+    let subject = Register { settles: true, strict_about_parity: true, ..Register::default() };
     let even: [u64; 2] = [2, 4];
     assert!(Explorer::new().process_deaths(true).run(&subject, &even).assert_ok().complete);
     let explorer = Explorer::new().process_deaths(true);

@@ -303,7 +303,6 @@ impl<M: Medium> IntentLog<M> {
         let mut found = Vec::new();
         for (at, lane) in lanes.all.iter_mut().enumerate() {
             if let Some((number, epoch, words, payload)) = read(op, lane)? {
-                // For records of earlier versions of this program, which did not store them around the cache.
                 // PERSIST TX-V: flush
                 op.write_back_slice(words);
                 let intents = record::parse(&payload)

@@ -220,4 +220,37 @@ mod tests {
             assert_eq!([0, 1].map(|lane| retirements.waits(m, lane)), waits);
         }
     }
+
+    /// More lanes wait than are looked through before the keys are. As those before it are settled, each is found by its key all the same.
+    #[test]
+    fn a_key_of_any_lane_is_settled_before_it_changes() {
+        let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+        let db = Db::builder().no_background_threads().over(pool).unwrap();
+        let map: Map<u64, u64> = db.map_of_kind("map", "hash").unwrap();
+        let transactions = &db.shared.transactions;
+        let (m, retirements, owner) = (transactions.medium(), &transactions.retirements, map.index().root().owner());
+        let mut session = db.pool().session().unwrap();
+        let op = session.enter().unwrap();
+        let lanes = super::FEW as u64 + 2;
+        // All lanes are taken before the first one is given back.
+        let taken: Vec<_> = (0..lanes)
+            .map(|key| {
+                let mut draft = Vec::new();
+                record::begin(&mut draft);
+                record::push(&mut draft, owner, &key.to_be_bytes(), Some(&[1; 8]));
+                let log = transactions.log().unwrap();
+                let mut lane = log.take(&op, record::payload(&draft), &Need::default()).unwrap();
+                lane.write(&op, retirements, 0, &mut draft).unwrap();
+                lane
+            })
+            .collect();
+        for (key, mut lane) in (0..lanes).zip(taken) {
+            lane.retire(&op, retirements, [(owner, &key.to_be_bytes()[..])].into_iter());
+        }
+        for (lane, key) in (0..lanes).enumerate() {
+            assert!(retirements.waits(m, lane), "lane {lane}");
+            retirements.settle_keys(&op, owner, [&key.to_be_bytes()[..]], None);
+            assert!(!retirements.waits(m, lane), "lane {lane}");
+        }
+    }
 }
