@@ -42,21 +42,39 @@ pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
 
 /// The same, and with it what `more` gives: records to which nothing in them leads, of words that are lost. It is called with what tells of a
 /// word whether it is. `known` tells the words to which something sound leads. What was removed lately has its record still, and in the log the
-/// record of its removal. If the closing mark says that what leads to the words is as it was, or that no word is missing, none is lost.
+/// record of its removal. If the closing mark says that what leads to the words is as it was, or that no word is missing, none is lost. If it says
+/// that one is, it tells which record that one led to.
 pub(crate) fn read_with_records<M: Medium>(
     op: &Op<'_, M>,
     root: &Root<M>,
-    known: impl FnOnce(&[Leftover]) -> BTreeSet<u64>,
+    known: impl Fn(&[Leftover]) -> BTreeSet<u64>,
+    heads: &[(u64, u64)],
     more: impl FnOnce(&dyn Fn(u64) -> bool) -> Vec<Leftover>,
 ) -> Vec<Leftover> {
     let (mut all, removed) = read_with_removed(op, root);
-    let known = known(&all);
-    let none_is_lost = match root.marked(op) {
-        Marked::Held(held) => held == totals(&all) || held.count <= known.len() as u64,
-        _ => false,
-    };
-    all.extend(more(&|word| !none_is_lost && !known.contains(&word) && !removed.contains(&word)));
+    let mut sound = known(&all);
+    let mut none_is_lost = false;
+    if let Marked::Held(held) = root.marked(op) {
+        if let Some(missing) = only_missing(&all, &sound, held, heads) {
+            all.retain(|left| left.key != missing.key);
+            all.push(missing);
+            sound = known(&all);
+        }
+        none_is_lost = held == totals(&all) || held.count <= sound.len() as u64;
+    }
+    all.extend(more(&|word| !none_is_lost && !sound.contains(&word) && !removed.contains(&word)));
     all
+}
+
+/// The only word that is missing, with the record that it led to: what the closing mark holds beyond the sound ones.
+fn only_missing(all: &[Leftover], sound: &BTreeSet<u64>, held: Totals, heads: &[(u64, u64)]) -> Option<Leftover> {
+    if held.count != sound.len() as u64 + 1 {
+        return None;
+    }
+    let others = all.iter().filter(|left| sound.contains(&left.key)).map(|left| tally::entry(left.key, left.word));
+    let rest = others.fold(held.sum, u64::wrapping_sub);
+    let found = heads.iter().find(|(key, word)| !sound.contains(key) && tally::entry(*key, *word) == rest);
+    found.map(|(key, word)| Leftover { key: *key, word: *word })
 }
 
 fn totals(all: &[Leftover]) -> Totals {

@@ -391,11 +391,12 @@ impl<M: Medium> Openable<M> for DpTreeValues<M> {
             Records::read_leftovers(op, root, all, &mut |key, _| _ = readable.insert(key));
             readable
         };
+        let heads = RecordStore::to_read(op, root.clone(), Words::<M>::PAGE_WORD).heads(op);
         let more = |is_lost: &dyn Fn(u64) -> bool| {
-            let heads = RecordStore::to_read(op, root.clone(), Words::<M>::PAGE_WORD).heads(op).into_iter();
-            heads.filter(|(key, _)| is_lost(*key)).map(|(key, word)| Leftover { key, word }).collect()
+            let lost = heads.iter().filter(|(key, _)| is_lost(*key));
+            lost.map(|(key, word)| Leftover { key: *key, word: *word }).collect()
         };
-        leftovers::read_with_records(op, root, readable, more)
+        leftovers::read_with_records(op, root, readable, &heads, more)
     }
 
     fn read_leftovers(op: &Op<'_, M>, root: &Root<M>, leftovers: &[Leftover], found: &mut dyn FnMut(&[u8], &[u8])) {
