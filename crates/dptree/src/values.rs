@@ -406,8 +406,8 @@ impl<M: Medium> Openable<M> for DpTreeValues<M> {
 
 #[cfg(test)]
 mod tests {
-    use durix_pmem::PoolOptions;
     use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Off, PoolOptions, Word};
 
     use super::*;
 
@@ -445,6 +445,32 @@ mod tests {
             // The log says what was removed, but of words that were put there since.
             assert!(value.is_none() || key % 7 != 0 || key % 5 == 0, "{key} was removed");
             assert!(value.is_none_or(|value| *value == key.to_le_bytes()), "{key}");
+        }
+    }
+
+    /// The closing mark vouches for the words. So the record before the damaged one is not what the key is mapped to.
+    #[test]
+    fn a_damaged_record_brings_no_older_value_back() {
+        let pool: Pool = PoolOptions::new().create_on(HeapBacking::new(8 << 20), Hardware::PAGE_CACHE).unwrap();
+        let map = DpTreeValues::open(&pool, "users").unwrap();
+        let mut session = pool.session().unwrap();
+        {
+            let op = session.enter().unwrap();
+            (0..20_u64).for_each(|key| assert!(map.0.insert(&op, key, b"old").unwrap()));
+            (0..20_u64).for_each(|key| assert!(map.0.update(&op, key, b"new").unwrap()));
+            let record = map.tree().get(&op, 7).unwrap().unwrap();
+            let words = op.slice("a record", Off::<Word>::new(record), 4).unwrap();
+            words.iter().for_each(|word| op.store(word, 0x77, std::sync::atomic::Ordering::Relaxed));
+        }
+        drop(map);
+        let entry = crate::kinds().into_iter().find(|entry| entry.name == "dptree-values").unwrap();
+        let mut found = BTreeMap::new();
+        let mut add = |key: &[u8], value: &[u8]| _ = found.insert(key.to_vec(), value.to_vec());
+        let findings = entry.salvage(&pool, "users").unwrap().salvage(&mut session, &mut add).unwrap();
+        assert!(!findings.is_empty());
+        for key in 0..20_u64 {
+            let expected = (key != 7).then(|| b"new".to_vec());
+            assert_eq!(found.get(&key.to_be_bytes()[..]), expected.as_ref(), "{key}");
         }
     }
 }
