@@ -193,6 +193,12 @@ fn only_blocks_of_the_log_can_be_freed_and_only_once() {
         tm.checkpoint(&mut session).unwrap();
         let blocks = pool.space().blocks(&session.enter().unwrap(), tm.root().owner());
         assert_eq!(blocks, [], "{policy:?}");
+        // The same block comes again, and is freed again.
+        for _ in 0..2 {
+            assert_eq!(tm.transaction(&mut session, |tx| tx.alloc(&[4])).unwrap(), block);
+            tm.transaction(&mut session, |tx| tx.free(block)).unwrap();
+            tm.checkpoint(&mut session).unwrap();
+        }
         assert_eq!(tm.check(&mut session).unwrap(), [""; 0]);
     }
 }
