@@ -168,6 +168,27 @@ fn costs_are_exact() {
     assert_eq!(cost(Batch(16), One, NoForce, 15), (16 + 2 + 1, 2));
 }
 
+/// Transactions run while the log is compacted by others: their records have other places then.
+#[test]
+fn transactions_that_run_find_their_records_after_a_compaction() {
+    for log in [LogKind::Optimized, LogKind::Batch(8)] {
+        let pool = pool(1 << 20, Hardware::PAGE_CACHE);
+        let (tm, mut session) = open(&pool, Options::default().log(log).policy(Policy::Force).bucket(8));
+        let mut sessions: Vec<_> = (0..3).map(|_| pool.session().unwrap()).collect();
+        let mut running = Vec::new();
+        for (cell, own) in sessions.iter_mut().enumerate() {
+            let mut tx = tm.begin(own).unwrap();
+            tx.set(tm.cell(cell), 7).unwrap();
+            running.push(tx);
+            // They leave gaps, in more than a bucket.
+            (0..8).for_each(|value| tm.transaction(&mut session, |tx| tx.set(tm.cell(7), value)).unwrap());
+        }
+        running.into_iter().for_each(|tx| tx.commit().unwrap());
+        assert_eq!(tm.records(&mut session).unwrap(), 0, "{log:?}");
+        assert_eq!(tm.check(&mut session).unwrap(), [""; 0]);
+    }
+}
+
 #[test]
 fn only_blocks_of_the_log_can_be_freed_and_only_once() {
     for policy in [Policy::Force, Policy::NoForce] {
@@ -193,6 +214,12 @@ fn only_blocks_of_the_log_can_be_freed_and_only_once() {
         tm.checkpoint(&mut session).unwrap();
         let blocks = pool.space().blocks(&session.enter().unwrap(), tm.root().owner());
         assert_eq!(blocks, [], "{policy:?}");
+        // The same block comes again, and is freed again.
+        for _ in 0..2 {
+            assert_eq!(tm.transaction(&mut session, |tx| tx.alloc(&[4])).unwrap(), block);
+            tm.transaction(&mut session, |tx| tx.free(block)).unwrap();
+            tm.checkpoint(&mut session).unwrap();
+        }
         assert_eq!(tm.check(&mut session).unwrap(), [""; 0]);
     }
 }
