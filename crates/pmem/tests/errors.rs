@@ -218,7 +218,7 @@ fn other_formats_features_layouts_and_hashes_are_named() {
         (
             64,
             0x1234,
-            "PATH has layout 0x00001234, and this build has layout 0x7da17fb5; open it with the version that wrote it",
+            "PATH has layout 0x00001234, and this build has layout 0xff8d5f97; open it with the version that wrote it",
         ),
         (
             72,
