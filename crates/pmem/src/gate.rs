@@ -213,7 +213,7 @@ mod loom_tests {
             let other = {
                 let (world, resting) = (Arc::clone(&world), Arc::clone(&resting));
                 loom::thread::spawn(move || {
-                    let mut operation = |number| {
+                    let operation = |number| {
                         if try_enter(&world.active[0], number, &world.gate, || ()) == OPEN {
                             // SAFETY: loom checks the access.
                             world.data.with(|data| unsafe { std::hint::black_box((*data)[0]) });
