@@ -620,8 +620,8 @@ impl Journaled {
 }
 
 /// Damages one page after the other of a pool that was closed, at most so many; opens it for writing, reads all keys, removes one, and
-/// closes it. Returns the numbers of pages that still have the wrong byte, and that their checksums then call sound. What a recovery has only read it must not write back: a
-/// page of which all lines were written back counts as written anew.
+/// closes it. Returns the numbers of pages that still have the wrong byte, and that their checksums then call sound. What a recovery has only
+/// read it must not write back: a page of which all lines were written back counts as written anew.
 ///
 /// # Panics
 /// If a file cannot be written, or the pool does not open for reading.

@@ -187,11 +187,29 @@ impl Retirements {
 #[cfg(test)]
 mod tests {
     use durix_pmem::backing::HeapBacking;
-    use durix_pmem::{Hardware, PoolOptions};
+    use durix_pmem::{Hardware, Op, Owner, PoolOptions};
 
     use super::super::record;
     use super::super::room::Need;
+    use crate::transaction::log::LaneGuard;
+    use crate::transaction::shared::Transactions;
     use crate::{Db, Map};
+
+    /// A lane with the record of a transaction that changes a key.
+    fn lane_of(
+        transactions: &Transactions<Hardware>,
+        op: &Op<'_, Hardware>,
+        owner: Owner,
+        key: u64,
+    ) -> LaneGuard<Hardware> {
+        let mut draft = Vec::new();
+        record::begin(&mut draft);
+        record::push(&mut draft, owner, &key.to_be_bytes(), Some(&[1; 8]));
+        let log = transactions.log().unwrap();
+        let mut lane = log.take(op, record::payload(&draft), &Need::default()).unwrap();
+        lane.write(op, &transactions.retirements, 0, &mut draft).unwrap();
+        lane
+    }
 
     /// Two keys share a place, and are changed at the same time: whoever retires last settles what stands there, or those who change the
     /// first key would not know of its record.
@@ -206,15 +224,7 @@ mod tests {
         let other = (2..).find(|key| place(*key) == place(1)).unwrap();
         let mut session = db.pool().session().unwrap();
         let op = session.enter().unwrap();
-        let mut lanes = [1, other].map(|key: u64| {
-            let mut draft = Vec::new();
-            record::begin(&mut draft);
-            record::push(&mut draft, owner, &key.to_be_bytes(), Some(&[1; 8]));
-            let log = transactions.log().unwrap();
-            let mut lane = log.take(&op, record::payload(&draft), &Need::default()).unwrap();
-            lane.write(&op, retirements, 0, &mut draft).unwrap();
-            (lane, key)
-        });
+        let mut lanes = [1, other].map(|key: u64| (lane_of(transactions, &op, owner, key), key));
         for ((lane, key), waits) in lanes.iter_mut().zip([[true, false], [false, true]]) {
             lane.retire(&op, retirements, [(owner, &key.to_be_bytes()[..])].into_iter());
             assert_eq!([0, 1].map(|lane| retirements.waits(m, lane)), waits);
@@ -233,17 +243,7 @@ mod tests {
         let op = session.enter().unwrap();
         let lanes = super::FEW as u64 + 2;
         // All lanes are taken before the first one is given back.
-        let taken: Vec<_> = (0..lanes)
-            .map(|key| {
-                let mut draft = Vec::new();
-                record::begin(&mut draft);
-                record::push(&mut draft, owner, &key.to_be_bytes(), Some(&[1; 8]));
-                let log = transactions.log().unwrap();
-                let mut lane = log.take(&op, record::payload(&draft), &Need::default()).unwrap();
-                lane.write(&op, retirements, 0, &mut draft).unwrap();
-                lane
-            })
-            .collect();
+        let taken: Vec<_> = (0..lanes).map(|key| lane_of(transactions, &op, owner, key)).collect();
         for (key, mut lane) in (0..lanes).zip(taken) {
             lane.retire(&op, retirements, [(owner, &key.to_be_bytes()[..])].into_iter());
         }
