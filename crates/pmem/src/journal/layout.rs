@@ -3,11 +3,18 @@
 //! ```text
 //!        0  header slot 0    112 bytes in a block of 4096   the turn of a header is even
 //!     4096  header slot 1    the same                       odd
-//!     8192  segment 0        `segment` bytes                generations of even number
-//!  + segment  segment 1      `segment` bytes                generations of odd number
-//!  + segment  intent 0       `intent_len` bytes             checkpoints of even generations
-//!   + intent  intent 1       the same                       checkpoints of odd generations
+//!     8192  place 0          `place_len` bytes              a segment, and room for intents
+//!           place 1          the same
+//!           ...              as many as the header says
 //! ```
+//!
+//! | in a place | bytes | what |
+//! |---|---|---|
+//! | the segment | `segment` | the records of one generation, any |
+//! | then | `intent_len` | a part of the intent of a checkpoint |
+//! | then | `intent_len` | a part of the intent of a recovery |
+//!
+//! A generation lies where its first record does: that names its generation and its address. Which place a generation takes does not matter.
 //!
 //! | word of a header | what |
 //! |---|---|
@@ -20,7 +27,8 @@
 //! | 7 | bytes of a segment |
 //! | 8 | oldest generation that is not checkpointed |
 //! | 9 | sequence number of its first record |
-//! | 10–13 | zero |
+//! | 10 | places |
+//! | 11–13 | zero |
 //!
 //! | word of a record | what |
 //! |---|---|
@@ -31,19 +39,22 @@
 //! | 4 | where the record lies in the file |
 //! | 5 | bytes of the runs |
 //! | 6 | operations that had ended in this opening of the pool: a figure for whoever looks at it from outside |
-//! | 7 | zero |
+//! | 7 | oldest generation that was not checkpointed: for whoever reads a journal without a sound header |
 //! | 8… | runs: a word of `first line << 16 | count`, and `count` lines of 64 bytes |
 //!
 //! | word of an intent | what |
 //! |---|---|
 //! | 0 | checksum of all that follows, seeded with the salt |
 //! | 1 | [`INTENT`] |
-//! | 2 | generation |
+//! | 2 | oldest generation that is not checkpointed |
 //! | 3 | 0 for that of a checkpoint; for that of a recovery the sequence number after the last record |
 //! | 4 | its address in the file |
 //! | 5 | pages |
-//! | 6–7 | zero |
-//! | 8… | for each page its number, and its entry in the [checksums](super::sums) once the generation is written |
+//! | 6 | newest generation that it covers |
+//! | 7 | zero |
+//! | 8… | for each page its number, and its entry in the [checksums](super::sums) once these generations are written |
+//!
+//! An intent with more pages than fit into a place has parts in the next ones; each part is an intent by itself.
 //!
 //! A record is a commit: all lines that were written back since the last one, as they were at a moment without operations.
 //! Checksums are XXH3 with 64 bits. That of a record covers its generation, its sequence number and its address, and is seeded with the
@@ -94,7 +105,12 @@ pub struct Header {
     pub oldest: u64,
     /// The sequence number of its first record.
     pub first: u64,
+    /// How many places there are, each with a segment.
+    pub places: u64,
 }
+
+/// Places of a journal, at most.
+pub const MAX_PLACES: u64 = 64;
 
 pub(crate) fn word(bytes: &[u8], number: usize) -> u64 {
     u64::from_le_bytes(bytes[number * 8..number * 8 + 8].try_into().expect("8 bytes"))
@@ -106,7 +122,7 @@ impl Header {
         let (low, high) = self.pool.0.split_at(8);
         let id = [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("8 bytes")));
         let words =
-            [MAGIC, VERSION, id[0], id[1], self.salt, self.turn, self.segment, self.oldest, self.first, 0, 0, 0, 0];
+            [MAGIC, VERSION, id[0], id[1], self.salt, self.turn, self.segment, self.oldest, self.first, self.places, 0, 0, 0];
         let mut bytes = [0; HEADER];
         for (place, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -122,9 +138,9 @@ impl Header {
             return None;
         }
         let pool = PoolId(bytes[24..40].try_into().expect("16 bytes"));
-        let [salt, turn, segment, oldest, first] = [5, 6, 7, 8, 9].map(|n| word(bytes, n));
-        let sane = segment >= SLOT && segment.is_multiple_of(SLOT) && segment < u64::MAX / 4;
-        sane.then_some(Header { pool, salt, turn, segment, oldest, first })
+        let [salt, turn, segment, oldest, first, places] = [5, 6, 7, 8, 9, 10].map(|n| word(bytes, n));
+        let sane = segment >= SLOT && segment.is_multiple_of(SLOT) && segment < u64::MAX / (4 * MAX_PLACES);
+        (sane && (2..=MAX_PLACES).contains(&places)).then_some(Header { pool, salt, turn, segment, oldest, first, places })
     }
 
     /// Where this header lies.
@@ -132,26 +148,34 @@ impl Header {
         self.turn % 2 * SLOT
     }
 
-    /// Where the segment of a generation begins.
-    pub fn segment_of(&self, generation: u64) -> u64 {
-        SEGMENTS + generation % 2 * self.segment
+    /// Where a place begins, and its segment.
+    pub fn place(&self, number: u64) -> u64 {
+        SEGMENTS + number * (self.segment + 2 * self.intent_len())
     }
 
-    /// Where the intent of a generation begins.
-    pub fn intent_of(&self, generation: u64) -> u64 {
-        SEGMENTS + 2 * self.segment + generation % 2 * self.intent_len()
+    /// Where a part of an intent begins: the one in that place.
+    pub fn intent(&self, of: IntentOf, place: u64) -> u64 {
+        self.place(place) + self.segment + of as u64 * self.intent_len()
     }
 
-    /// Bytes of the place of an intent: that of a recovery names the pages of two generations, and a line of a record takes 64 bytes at
-    /// least.
+    /// Bytes of a part of an intent. The parts of all places hold the pages of all records, each of which takes 64 bytes at least.
     pub fn intent_len(&self) -> u64 {
-        (INTENT_HEAD as u64 + 2 * self.segment / 64 * 16).next_multiple_of(SLOT)
+        (INTENT_HEAD as u64 + self.segment / 64 * 16).next_multiple_of(SLOT)
     }
 
     /// Bytes of the file.
     pub fn file_len(&self) -> u64 {
-        SEGMENTS + 2 * self.segment + 2 * self.intent_len()
+        self.place(self.places)
     }
+}
+
+/// Who has intents: each has places of its own, because a recovery needs those of the checkpoint that was interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntentOf {
+    /// A checkpoint.
+    Checkpoint = 0,
+    /// A recovery.
+    Recovery = 1,
 }
 
 /// Where a record stands.
@@ -177,6 +201,8 @@ pub struct Draft {
     next: u64,
     /// Operations that have ended in this opening of the pool.
     pub operations: u64,
+    /// The oldest generation that is not checkpointed.
+    pub oldest: u64,
 }
 
 impl Draft {
@@ -216,7 +242,7 @@ impl Draft {
     /// The record, for its place.
     pub fn seal(&mut self, place: Place) -> &[u8] {
         let runs = (self.bytes.len() - RECORD_HEAD) as u64;
-        let words = [RECORD, place.generation, place.sequence, place.at, runs, self.operations, 0];
+        let words = [RECORD, place.generation, place.sequence, place.at, runs, self.operations, self.oldest];
         for (at, word) in self.bytes[8..RECORD_HEAD].chunks_exact_mut(8).zip(words) {
             at.copy_from_slice(&word.to_le_bytes());
         }
@@ -238,11 +264,13 @@ pub fn record_at(bytes: &[u8], place: Place) -> Option<&[u8]> {
     (xxh3_64_with_seed(&record[8..], place.salt) == word(record, 0)).then_some(record)
 }
 
-/// The checksums that pages have once a generation is written, or once a recovery has ended.
+/// The checksums that pages have once some generations are written, or once a recovery has ended; or a part of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intent {
-    /// The generation of a checkpoint; for a recovery, the one after the oldest.
+    /// The oldest generation that is not checkpointed.
     pub generation: u64,
+    /// The newest generation that it covers.
+    pub last: u64,
     /// Zero for a checkpoint; for a recovery the sequence number after the last record.
     pub end: u64,
     /// Pages and their entries, ascending.
@@ -252,7 +280,7 @@ pub struct Intent {
 impl Intent {
     /// Its bytes, for a place.
     pub fn encode(&self, salt: u64, at: u64) -> Vec<u8> {
-        let head = [0, INTENT, self.generation, self.end, at, self.pages.len() as u64, 0, 0];
+        let head = [0, INTENT, self.generation, self.end, at, self.pages.len() as u64, self.last, 0];
         let pages = self.pages.iter().flat_map(|(page, entry)| [*page, *entry]);
         let mut bytes: Vec<u8> = head.into_iter().chain(pages).flat_map(u64::to_le_bytes).collect();
         let checksum = xxh3_64_with_seed(&bytes[8..], salt);
@@ -268,8 +296,23 @@ impl Intent {
         let len = usize::try_from(word(bytes, 5)).ok()?.checked_mul(16)?.checked_add(INTENT_HEAD)?;
         let bytes = bytes.get(..len)?;
         let pages = bytes[INTENT_HEAD..].chunks_exact(16).map(|pair| (word(pair, 0), word(pair, 1))).collect();
-        let found = Intent { generation, end: word(bytes, 3), pages };
+        let found = Intent { generation, last: word(bytes, 6), end: word(bytes, 3), pages };
         (xxh3_64_with_seed(&bytes[8..], salt) == word(bytes, 0)).then_some(found)
+    }
+
+    /// Its bytes for the places of a journal, and where they go: as many parts as are needed.
+    pub fn parts(&self, header: &Header, of: IntentOf) -> impl Iterator<Item = (u64, Vec<u8>)> {
+        let pages = (header.intent_len() as usize - INTENT_HEAD) / 16;
+        let Intent { generation, last, end, .. } = *self;
+        (0..).zip(self.pages.chunks(pages)).map(move |(place, pages)| {
+            let at = header.intent(of, place);
+            (at, Intent { generation, last, end, pages: pages.to_vec() }.encode(header.salt, at))
+        })
+    }
+
+    /// Adds the pages of the next part.
+    pub fn join(&mut self, part: Intent) {
+        self.pages.extend(part.pages);
     }
 
     /// The entry of a page.
@@ -298,6 +341,8 @@ pub struct Head {
     pub len: u64,
     /// Of all of them but these 8 bytes.
     pub checksum: u64,
+    /// The oldest generation that was not checkpointed then.
+    pub oldest: u64,
 }
 
 impl Head {
@@ -314,7 +359,8 @@ impl Head {
             let head = part.get(at..at + RECORD_HEAD)?;
             let [checksum, generation, number, at_it, units] = [0, 2, 3, 4, 5].map(|n| word(head, n));
             let len = units.saturating_mul(unit).saturating_add(RECORD_HEAD as u64);
-            Some((at, Head { what, generation, number, at: at_it, len, checksum }))
+            let oldest = if what == RECORD { word(head, 7) } else { generation };
+            Some((at, Head { what, generation, number, at: at_it, len, checksum, oldest }))
         })
     }
 }
@@ -453,7 +499,7 @@ impl Images {
 mod tests {
     use super::*;
 
-    const HEAD: Header = Header { pool: PoolId([7; 16]), salt: 3, turn: 5, segment: 8192, oldest: 9, first: 11 };
+    const HEAD: Header = Header { pool: PoolId([7; 16]), salt: 3, turn: 5, segment: 8192, oldest: 9, first: 11, places: 3 };
     const PLACE: Place = Place { salt: 3, generation: 9, sequence: 11, at: 4096 };
 
     fn record() -> Vec<u8> {
@@ -461,7 +507,7 @@ mod tests {
         draft.clear();
         assert!(draft.is_empty());
         [4u64, 5, 6, 9].into_iter().for_each(|line| draft.push(line, &[line; 8]));
-        draft.operations = 5;
+        (draft.operations, draft.oldest) = (5, 8);
         draft.seal(PLACE).to_vec()
     }
 
@@ -473,14 +519,17 @@ mod tests {
     #[test]
     fn where_everything_lies() {
         assert_eq!((HEADER, SLOT, SEGMENTS, RECORD_HEAD), (112, 4096, 8192, 64));
-        assert_eq!((HEAD.slot(), HEAD.segment_of(9), HEAD.segment_of(4), HEAD.file_len()), (4096, 16384, 8192, 40960));
+        assert_eq!((HEAD.slot(), HEAD.place(0), HEAD.place(2), HEAD.file_len()), (4096, 8192, 40960, 57344));
+        let intents = [(IntentOf::Checkpoint, 0), (IntentOf::Recovery, 0), (IntentOf::Checkpoint, 2)];
+        assert_eq!(intents.map(|(of, place)| HEAD.intent(of, place)), [16384, 20480, 49152]);
+        assert_eq!(Header { segment: 4 << 20, ..HEAD }.intent_len(), (1 << 20) + 4096);
         let words: Vec<u64> = HEAD.encode().chunks(8).map(|w| word(w, 0)).collect();
         let id = 0x0707_0707_0707_0707;
-        assert_eq!(words[1..], [MAGIC, 999, id, id, 3, 5, 8192, 9, 11, 0, 0, 0, 0]);
+        assert_eq!(words[1..], [MAGIC, 999, id, id, 3, 5, 8192, 9, 11, 3, 0, 0, 0]);
         let record = record();
         assert_eq!(record.len(), RECORD_HEAD + 2 * 8 + 4 * LINE);
         let words: Vec<u64> = record.chunks(8).map(|w| word(w, 0)).collect();
-        assert_eq!(words[1..9], [RECORD, 9, 11, 4096, 272, 5, 0, 4 << 16 | 3]);
+        assert_eq!(words[1..9], [RECORD, 9, 11, 4096, 272, 5, 8, 4 << 16 | 3]);
         assert_eq!((words[9], words[33], words[34]), (4, 9 << 16 | 1, 9));
     }
 
@@ -495,6 +544,9 @@ mod tests {
         }
         let sealed = Header { segment: 100, ..HEAD }.encode();
         assert_eq!(Header::decode(&sealed), None, "a segment that is no number of blocks");
+        for (places, sane) in [(0, false), (1, false), (2, true), (MAX_PLACES, true), (MAX_PLACES + 1, false)] {
+            assert_eq!(Header::decode(&Header { places, ..HEAD }.encode()).is_some(), sane, "{places} places");
+        }
     }
 
     #[test]
@@ -521,7 +573,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_an_intent_is_seen() {
-        let intent = Intent { generation: 9, end: 0, pages: vec![(3, 30), (7, 70)] };
+        let intent = Intent { generation: 9, last: 12, end: 0, pages: vec![(3, 30), (7, 70)] };
         let good = intent.encode(3, 4096);
         assert_eq!(good.len(), INTENT_HEAD + 32);
         assert_eq!(Intent::decode(&good, 3, 9, 4096), Some(intent.clone()));
@@ -535,7 +587,22 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(Intent::decode(&bad, 3, 9, 4096).is_none(), "bit {bit}");
         }
-        assert_eq!((HEAD.intent_len(), HEAD.intent_of(8), HEAD.intent_of(9)), (8192, 24576, 32768));
+    }
+
+    #[test]
+    fn an_intent_of_many_pages_has_parts_in_several_places() {
+        let pages: Vec<(u64, u64)> = (0..600).map(|page| (page, page + 1)).collect();
+        let intent = Intent { generation: 9, last: 11, end: 0, pages };
+        let parts: Vec<_> = intent.parts(&HEAD, IntentOf::Checkpoint).collect();
+        let places = [0, 1, 2].map(|place| HEAD.intent(IntentOf::Checkpoint, place));
+        assert_eq!(parts.iter().map(|(at, _)| *at).collect::<Vec<_>>(), places);
+        assert!(parts.iter().all(|(_, bytes)| bytes.len() as u64 <= HEAD.intent_len()));
+        let decoded = parts.iter().map(|(at, bytes)| Intent::decode(bytes, 3, 9, *at).unwrap());
+        let joined = decoded.reduce(|mut all, part| {
+            all.join(part);
+            all
+        });
+        assert_eq!(joined, Some(intent));
     }
 
     #[test]
@@ -545,12 +612,13 @@ mod tests {
         let next = |part: &[u8], from| Head::next(part, from).map(|(at, _)| at);
         assert_eq!([0, 120, 128, 136].map(|from| next(&part, from)), [Some(128), Some(128), Some(128), None]);
         let checksum = word(&record(), 0);
-        let head = Head { what: RECORD, generation: 9, number: 11, at: 4096, len: record().len() as u64, checksum };
+        let len = record().len() as u64;
+        let head = Head { what: RECORD, generation: 9, number: 11, at: 4096, len, checksum, oldest: 8 };
         assert_eq!(Head::next(&part[..128 + RECORD_HEAD], 0), Some((128, head)));
         assert_eq!(Head::next(&part[..128 + RECORD_HEAD - 8], 0), None, "cut off");
         assert_eq!(Head::next(&[], 0), None);
-        let intent = Intent { generation: 9, end: 2, pages: vec![(3, 30), (7, 70)] }.encode(3, 4096);
-        let head = Head { what: INTENT, number: 2, len: 96, checksum: word(&intent, 0), ..head };
+        let intent = Intent { generation: 9, last: 12, end: 2, pages: vec![(3, 30), (7, 70)] }.encode(3, 4096);
+        let head = Head { what: INTENT, number: 2, len: 96, checksum: word(&intent, 0), oldest: 9, ..head };
         assert_eq!(Head::next(&intent, 0), Some((0, head)));
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Every sound record of the journal that the pool was last open with counts, whatever lies between them. The pool's header says the
 //! journal's salt; where that is damaged, a sound header of the journal does, if it is of this pool. Each record says where it belongs, and its
-//! checksum is seeded with the salt, so none is of another journal. Records of the two newest generations count, from the oldest one on that a
-//! sound header of the journal names: what older ones say is in the pool's file.
+//! checksum is seeded with the salt, so none is of another journal. Records count from the oldest generation on that anything sound names, a header, a
+//! record or an intent, as one that was not checkpointed: what older ones say is in the pool's file.
 //!
 //! The checksums of the pages stay in force. A checkpoint or a recovery that was interrupted has written some pages; the intent in the journal
 //! has their checksums. So a page of the pool's file is one of these:
@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
 use super::file::{JournalFile, JournalPlace};
-use super::layout::{Head, Images, Intent, RECORD};
+use super::layout::{Head, Images, Intent, MAX_PLACES, RECORD};
 use super::notes::PAGE_LINES;
 use super::replay::{Replay, store_line};
 use super::search::Search;
@@ -82,26 +82,31 @@ impl Leftovers {
 
     /// What these heads begin, which are sound. Its words are the numbers of its commits.
     fn of(file: &dyn JournalFile, salt: u64, mut heads: Vec<Head>) -> Result<Self> {
-        // The intent of a recovery has the number of a generation that may have no record.
-        let of_checkpoints = |head: &&Head| head.what == RECORD || head.number == 0;
-        let newest = heads.iter().filter(of_checkpoints).map(|head| head.generation).max().unwrap_or(0);
-        heads.retain(|head| head.generation.saturating_add(1) >= newest);
+        let oldest = heads.iter().map(|head| head.oldest).max().unwrap_or(0);
+        let newest = heads.iter().map(|head| head.generation).max().unwrap_or(0);
+        // There is a place for each that waits. In a journal that somebody has made up there could be any number.
+        heads.retain(|head| head.generation >= oldest.max(newest.saturating_sub(MAX_PLACES - 1)));
         heads.sort_unstable_by_key(|head| head.number);
         let mut left = Leftovers { salt: Some(salt), ..Leftovers::default() };
-        let (mut bytes, mut sound) = (Vec::new(), 0);
+        let (mut bytes, mut sound, mut parts) = (Vec::new(), 0, Vec::new());
         for head in &heads {
             bytes.resize(head.len as usize, 0);
             file.read_at(head.at, &mut bytes)?;
             if head.what == RECORD {
                 sound += u64::from(left.images_of(head.generation).add(&bytes));
             } else {
-                left.intents.extend(Intent::decode(&bytes, salt, head.generation, head.at));
+                parts.extend(Intent::decode(&bytes, salt, head.generation, head.at));
             }
         }
         left.generations.sort_unstable_by_key(|(generation, _)| *generation);
-        // There are places for two. Each page asks all of them.
-        left.intents.sort_unstable_by_key(|intent| Reverse(intent.generation));
-        left.intents.truncate(2);
+        // Each page asks all of them.
+        let key = |intent: &Intent| (Reverse(intent.generation), intent.last, intent.end);
+        parts.sort_by_key(key);
+        for parts in parts.chunk_by(|a, b| key(a) == key(b)).take(2) {
+            let mut pages: Vec<(u64, u64)> = parts.iter().flat_map(|part| part.pages.iter().copied()).collect();
+            pages.sort_unstable();
+            left.intents.push(Intent { pages, ..parts[0].clone() });
+        }
         let mut records = heads.iter().filter(|head| head.what == RECORD);
         if let Some(first) = records.next() {
             let (first, last) = (first.number, records.next_back().unwrap_or(first).number);
@@ -124,7 +129,7 @@ impl Leftovers {
     fn announced(&self, page: u64) -> impl Iterator<Item = (u64, u64)> + Clone {
         self.intents.iter().filter_map(move |intent| {
             let covered = match intent.end {
-                0 => intent.generation,
+                0 => intent.last,
                 // A recovery carries over all records, so there is no later one.
                 end if end >= self.end => u64::MAX,
                 _ => return None,
@@ -218,7 +223,7 @@ mod tests {
             self.write(draft.seal(place));
         }
         fn intent(&mut self, generation: u64, end: u64, page: &Page) {
-            let intent = Intent { generation, end, pages: vec![(1, self.sums.sum(1, page))] };
+            let intent = Intent { generation, last: generation, end, pages: vec![(1, self.sums.sum(1, page))] };
             self.write(&intent.encode(SALT, self.end));
         }
         /// What page 1 is worth, and its bytes, if the file and the table say this of it.
@@ -294,7 +299,7 @@ mod tests {
     fn a_header_of_another_journal_does_not_say_which_records_count() {
         let mut bench = Bench::new();
         bench.record(4, 1, 0..4, 2);
-        let header = Header { pool: POOL, salt: SALT + 1, turn: 0, segment: 4096, oldest: 100, first: 0 };
+        let header = Header { pool: POOL, salt: SALT + 1, turn: 0, segment: 4096, oldest: 100, first: 0, places: 2 };
         bench.place.open(false).unwrap().unwrap().write_at(0, &header.encode()).unwrap();
         let before = page(&[]);
         assert_eq!(bench.judge(&before, &before), (Verdict::Sound, page(&[(0..4, 2)])));
@@ -302,21 +307,39 @@ mod tests {
 
     /// Whoever makes up a journal can fill it with them.
     #[test]
-    fn the_two_newest_intents_count() {
+    fn two_intents_of_the_newest_generation_count() {
         let mut bench = Bench::new();
         bench.record(4, 1, 0..1, 2);
-        (0..100).for_each(|generation| bench.intent(generation, u64::from(generation != 4), &page(&[])));
+        (0..100).for_each(|generation| bench.intent(generation, 0, &page(&[])));
+        (1..100).for_each(|end| bench.intent(99, end, &page(&[])));
         let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
-        assert_eq!(left.intents.iter().map(|intent| intent.generation).collect::<Vec<u64>>(), [99, 98]);
+        assert_eq!(left.intents.iter().map(|i| (i.generation, i.end)).collect::<Vec<_>>(), [(99, 0), (99, 1)]);
     }
 
-    /// Both headers are gone. Records of the generation before the two newest are sound; what they say is in the pool's file, where later
-    /// generations have changed it since.
     #[test]
-    fn records_of_the_two_newest_generations_count() {
+    fn the_parts_of_an_intent_are_one() {
         let mut bench = Bench::new();
-        for (generation, sequence, line) in [(4, 24, 7), (2, 21, 8), (3, 22, 7), (3, 23, 9)] {
-            bench.record(generation, sequence, line..line + 1, sequence as u8);
+        bench.record(4, 1, 0..1, 2);
+        for pages in [vec![(7, 70), (9, 90)], vec![(3, 30)]] {
+            let part = Intent { generation: 4, last: 4, end: 0, pages };
+            bench.write(&part.encode(SALT, bench.end));
+        }
+        let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
+        assert_eq!(left.intents, [Intent { generation: 4, last: 4, end: 0, pages: vec![(3, 30), (7, 70), (9, 90)] }]);
+    }
+
+    /// Both headers are gone. Records of a generation that was carried over before the newest one are sound; what they say is in the pool's file,
+    /// where later generations have changed it since.
+    #[test]
+    fn records_that_were_carried_over_do_not_count() {
+        let mut bench = Bench::new();
+        for (generation, sequence, line, oldest) in [(4, 24, 7, 3), (2, 21, 8, 2), (3, 22, 7, 2), (3, 23, 9, 2)] {
+            let mut draft = Draft::default();
+            draft.clear();
+            draft.push(PAGE_LINES + line, &[u64::from_le_bytes([sequence as u8; 8]); 8]);
+            draft.oldest = oldest;
+            let place = Place { salt: SALT, generation, sequence, at: bench.end };
+            bench.write(draft.seal(place));
         }
         let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
         let lines =
@@ -324,5 +347,15 @@ mod tests {
         let found: Vec<_> = left.generations.iter().map(|(number, images)| (*number, lines(images))).collect();
         assert_eq!(found, [(3, vec![(7, 22), (9, 23)]), (4, vec![(7, 24)])]);
         assert!(left.said.contains("22 to 24 were read, but for 0 of them"), "{}", left.said);
+    }
+
+    /// Nor does what nobody names: there is a place for so many generations.
+    #[test]
+    fn no_more_generations_count_than_there_can_be_places() {
+        let mut bench = Bench::new();
+        (1..=200).for_each(|number| bench.record(number, number, 0..1, 2));
+        let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
+        let found: Vec<u64> = left.generations.iter().map(|(number, _)| *number).collect();
+        assert_eq!(found, (200 - MAX_PLACES + 1..=200).collect::<Vec<u64>>());
     }
 }

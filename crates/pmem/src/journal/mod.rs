@@ -2,8 +2,9 @@
 //!
 //! Stores go to private memory, which the kernel never writes to the file. Where a structure writes a line back, the line is noted. A
 //! *commit* finds a moment without operations, copies the noted lines, appends them as one record to the journal, and makes it durable
-//! with one flush of a file that was filled with zeroes before. A *checkpoint* carries a whole generation of records to the pool's
-//! file, from the copies that were flushed, never from live memory; then the generation's segment is free again. See `docs/design/journal.md`.
+//! with one flush of a file that was filled with zeroes before. A *checkpoint* carries whole generations of records to the pool's
+//! file, all that wait, from the copies that were flushed, never from live memory; then their segments are free again. A commit that finds no free
+//! segment adds one, up to a limit. See `docs/design/journal.md`.
 //!
 //! # Persist order
 //!
@@ -14,12 +15,14 @@
 //! | JN-J3 state "journaled" < JN-A1 the first record | sync of the pool's file | the state before, no record | as before |
 //! | JN-A1 a record < JN-A2 whoever waits is told | sync of the journal | a part of a record, at the end | not accepted: its checksum, or a gap before it |
 //! | JN-A2 < JN-A3 the next record | one record at a time | | so at most the last one is torn |
-//! | JN-T1 all records of a generation < JN-T2 its lines in the pool's file | JN-A2 of each | records, some of the lines | replays all of the records |
-//! | JN-S1 the intent: the checksums that its pages get < JN-T2 | sync of the journal | no intent; pages agree with the checksums | judges them by these |
-//! | JN-T2 lines < JN-S2 the checksums | sync of the pool's file | the intent, some of the lines | replays the generation, judges its pages by the intent |
+//! | JN-T1 all records of some generations < JN-T2 their lines in the pool's file | JN-A2 of each | records, some of the lines | replays all of the records |
+//! | JN-S1 the intent: the checksums that their pages get < JN-T2 | sync of the journal | no intent, or some parts of it; pages agree with the checksums | judges them by these |
+//! | JN-T2 lines < JN-S2 the checksums | sync of the pool's file | the intent, some of the lines | replays the generations, judges their pages by the intent |
 //! | JN-S2 the checksums < JN-T3 | sync of the checksums | the intent, some of the checksums | the same |
-//! | JN-T2 lines < JN-T3 a header that skips the generation | sync of the pool's file | the header before | replays the generation again |
-//! | JN-T3 header < JN-T4 the first record of the next generation but one, in the same segment | sync of the journal | either header | both are right: the lines are in the file |
+//! | JN-T2 lines < JN-T3 a header that skips the generations | sync of the pool's file | the header before | replays the generations again |
+//! | JN-T3 header < JN-T4 the first record of another generation in one of their segments | sync of the journal | either header | both are right: the lines are in the file |
+//! | JN-G1 the file longer < JN-G2 a header with one more segment | sync of the journal | the header before | ignores the tail |
+//! | JN-G2 < JN-G3 the next header; JN-G2 < JN-A2 of the first record in the new segment | sync of the journal, under the lock of the header | either header | does not see the record |
 //! | JN-E1 the file longer < JN-E2 a header with larger segments | sync of the journal; all generations are checkpointed before | the header before, nothing to replay | ignores the tail |
 //! | JN-E2 < JN-A2 whoever waits for the first record in the larger segment is told | the sync of that record | the old header, any part of the record | does not see the record |
 //! | JN-D1 JN-T2 of the newest record of a page < JN-D2 the page in memory is dropped | sync of the pool's file; the number of the newest commit that was carried over is raised after it | memory is gone | none |
@@ -56,14 +59,17 @@ pub(crate) use replay::Replay;
 use crate::backing::Backing;
 use crate::error::{Error, Result};
 use crate::ids::PoolId;
-use layout::{Draft, Header, Images, Intent, Place, RECORD_HEAD};
+use layout::{Draft, Header, Images, Intent, IntentOf, MAX_PLACES, Place, RECORD_HEAD};
 pub(crate) use notes::PAGE;
 pub(crate) use replay::PART;
 pub(crate) use sums::{Sums, Verdict, read_page};
 pub(crate) use written::{Candidate, Written};
 
-/// Bytes of a segment of a new journal; it has two. One that is too small for a commit becomes larger.
+/// Bytes of a segment of a new journal; it has two at first. One that is too small for a commit becomes larger.
 pub const DEFAULT_SEGMENT: u64 = 4 << 20;
+
+/// Bytes of all segments of a journal: so many are added where commits outrun the checkpoints.
+pub const DEFAULT_LIMIT: u64 = 128 << 20;
 
 /// What returned means, on an ordinary file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,8 +157,14 @@ pub(crate) struct Journal {
     pub(crate) notes: Arc<NotesTicket>,
     pub(crate) level: Level,
     writer: Mutex<Writer>,
-    trim: Mutex<Trim>,
-    /// The checksums of the pages; `trim` is held by whoever changes or compares them. If there are none, why.
+    /// Held during a checkpoint: there is one at a time. Taken before `header` and `segments`.
+    checkpoint: Mutex<()>,
+    /// The header that counts. Whoever writes a new one holds it until that is durable.
+    header: Mutex<Header>,
+    segments: Mutex<Segments>,
+    /// The oldest generation that is not checkpointed.
+    oldest: AtomicU64,
+    /// The checksums of the pages; `checkpoint` is held by whoever changes or compares them. If there are none, why.
     sums: Result<Sums, String>,
     /// Whether a generation waits for its checkpoint.
     has_full: AtomicBool,
@@ -186,10 +198,13 @@ pub(crate) struct Journal {
 pub(crate) struct Writer {
     pub(crate) draft: Draft,
     salt: u64,
-    segment: u64,
     generation: u64,
     sequence: u64,
-    /// Bytes of the segment that are used.
+    /// Bytes of a segment.
+    segment: u64,
+    /// The place of this generation, and where it begins in the file.
+    place: (u64, u64),
+    /// Bytes of its segment that are used.
     used: u64,
     /// The durable records of this generation.
     kept: Vec<u8>,
@@ -197,18 +212,22 @@ pub(crate) struct Writer {
     last: u64,
 }
 
-/// What a checkpoint needs.
+/// The segments that the writer does not use.
 #[derive(Debug)]
-struct Trim {
-    /// The header that counts.
-    header: Header,
-    full: Option<Full>,
+struct Segments {
+    /// The places of those that hold nothing, the last one comes next.
+    free: Vec<u64>,
+    /// The generations that wait for a checkpoint, ascending.
+    full: Vec<Full>,
+    /// Places that there may be.
+    most: u64,
 }
 
 /// A generation whose records are all durable.
 #[derive(Debug)]
 struct Full {
     generation: u64,
+    place: u64,
     records: Vec<u8>,
     /// The sequence number of the record after them.
     next: u64,
@@ -223,10 +242,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Journal {
     /// Begins a journal anew in a file, whatever it held. Durable on return (JN-J1).
     pub(crate) fn begin(begun: Begin, pool: PoolId) -> Result<Self> {
-        let Begin { name, file, backing, notes, level, segment, sums, written_limit, scrub_every } = begun;
+        let Begin { name, file, backing, notes, level, segment, limit, sums, written_limit, scrub_every } = begun;
         let salt = u64::from_le_bytes(PoolId::random()?.0[..8].try_into().expect("8 bytes"));
         let segment = segment.max(layout::SLOT).next_multiple_of(layout::SLOT);
-        let header = Header { pool, salt, turn: 0, segment, oldest: 0, first: 0 };
+        let header = Header { pool, salt, turn: 0, segment, oldest: 0, first: 0, places: 2 };
         if file.len()? > header.file_len() {
             file.set_len(header.file_len())?;
         }
@@ -242,7 +261,9 @@ impl Journal {
             None => Err("no place for them was given".into()),
         };
         let (draft, kept) = (Draft::default(), Vec::new());
-        let writer = Writer { draft, salt, segment, generation: 0, sequence: 0, used: 0, kept, last: 0 };
+        let place = (0, header.place(0));
+        let writer = Writer { draft, salt, generation: 0, sequence: 0, segment, place, used: 0, kept, last: 0 };
+        let most = (limit / segment).clamp(2, MAX_PLACES);
         let written = Mutex::new(Written::new(backing.private_page()));
         Ok(Journal {
             name,
@@ -251,7 +272,10 @@ impl Journal {
             notes,
             level,
             writer: Mutex::new(writer),
-            trim: Mutex::new(Trim { header, full: None }),
+            checkpoint: Mutex::new(()),
+            header: Mutex::new(header),
+            segments: Mutex::new(Segments { free: vec![1], full: Vec::new(), most }),
+            oldest: AtomicU64::new(0),
             sums,
             has_full: AtomicBool::new(false),
             written,
@@ -272,7 +296,7 @@ impl Journal {
 
     /// What ties it to its pool.
     pub(crate) fn salt(&self) -> u64 {
-        lock(&self.trim).header.salt
+        lock(&self.header).salt
     }
 
     /// The writer: whoever commits holds it from before the capture until the record is durable.
@@ -397,8 +421,9 @@ impl Journal {
         if writer.used + len > writer.segment {
             self.make_room(writer, len)?;
         }
+        writer.draft.oldest = self.oldest.load(Ordering::Acquire);
         let Writer { salt, generation, sequence, .. } = *writer;
-        let at = layout::SEGMENTS + generation % 2 * writer.segment + writer.used;
+        let at = writer.place.1 + writer.used;
         let record = writer.draft.seal(Place { salt, generation, sequence, at });
         self.file.write_at(at, record)?;
         self.file.sync()?; // PERSIST JN-A1<JN-A2: sync
@@ -411,25 +436,68 @@ impl Journal {
         Ok(())
     }
 
-    /// Goes on in the other segment, and has this one checkpointed; makes both larger if one record does not fit into them.
+    /// Goes on in another segment, and has this one checkpointed; makes all of them larger if one record does not fit.
     fn make_room(&self, writer: &mut Writer, len: u64) -> Result<()> {
-        self.try_checkpoint()?; // PERSIST JN-T3<JN-T4: the segment that comes next is free
-        self.turn_over(writer);
         if len > writer.segment {
+            self.turn_over(writer);
             self.try_checkpoint()?;
-            self.enlarge(writer, len)?;
+            return self.enlarge(writer, len);
         }
+        self.next_segment(writer)
+    }
+
+    /// Goes on in another segment.
+    fn next_segment(&self, writer: &mut Writer) -> Result<()> {
+        let place = self.free_place()?; // PERSIST JN-T3<JN-T4: its segment is free
+        self.turn_over(writer);
+        writer.place = place;
         Ok(())
     }
 
-    /// Hands the records of this generation over to the next checkpoint. There must be none waiting.
+    /// A place whose segment holds nothing, and where it begins: adds one if there is none, or waits for a checkpoint.
+    fn free_place(&self) -> Result<(u64, u64)> {
+        loop {
+            let (free, most) = {
+                let mut segments = lock(&self.segments);
+                (segments.free.pop(), segments.most)
+            };
+            let header = *lock(&self.header);
+            if let Some(place) = free {
+                return Ok((place, header.place(place)));
+            }
+            if header.places >= most || !self.add_segment()? {
+                self.try_checkpoint()?;
+            }
+        }
+    }
+
+    /// Adds a segment. Returns whether there was room on the disk; if not, the journal stays as it is from now on.
+    fn add_segment(&self) -> Result<bool> {
+        let mut header = lock(&self.header);
+        let next = Header { turn: header.turn + 1, places: header.places + 1, ..*header };
+        match self.file.allocate(next.file_len()) {
+            Err(Error::DiskFull { .. }) => {
+                lock(&self.segments).most = header.places;
+                return Ok(false);
+            }
+            allocated => allocated?,
+        }
+        self.file.sync()?; // PERSIST JN-G1<JN-G2: sync
+        self.file.write_at(next.slot(), &next.encode())?;
+        self.file.sync()?; // PERSIST JN-G2<JN-G3: sync
+        lock(&self.segments).free.push(header.places);
+        *header = next;
+        Ok(true)
+    }
+
+    /// Hands the records of this generation over to the next checkpoint.
     fn turn_over(&self, writer: &mut Writer) {
         if writer.used == 0 {
             return;
         }
+        let Writer { generation, place: (place, _), sequence: next, last, .. } = *writer;
         let records = std::mem::take(&mut writer.kept);
-        let full = Full { generation: writer.generation, records, next: writer.sequence, last: writer.last };
-        lock(&self.trim).full = Some(full);
+        lock(&self.segments).full.push(Full { generation, place, records, next, last });
         self.has_full.store(true, Ordering::Release);
         writer.generation += 1;
         writer.used = 0;
@@ -437,20 +505,23 @@ impl Journal {
 
     /// Makes segments that hold a record of `len` bytes. Nothing is left to replay.
     fn enlarge(&self, writer: &mut Writer, len: u64) -> Result<()> {
-        let mut trim = lock(&self.trim);
+        let (_checkpoint, mut header) = (lock(&self.checkpoint), lock(&self.header));
         let segment = len.checked_next_power_of_two().ok_or(Error::TooLarge { bytes: len, limit: 1 << 62 })?;
         let Writer { generation: oldest, sequence: first, .. } = *writer;
-        let header = Header { turn: trim.header.turn + 1, segment, oldest, first, ..trim.header };
-        self.file.allocate(header.file_len())?;
+        let next = Header { turn: header.turn + 1, segment, oldest, first, places: 2, ..*header };
+        self.file.allocate(next.file_len())?;
         self.file.sync()?; // PERSIST JN-E1<JN-E2: sync
         // PERSIST JN-E2<JN-A2: the sync of the record that needs the room
-        self.file.write_at(header.slot(), &header.encode())?;
-        trim.header = header;
-        writer.segment = segment;
+        self.file.write_at(next.slot(), &next.encode())?;
+        let mut segments = lock(&self.segments);
+        segments.most = (segments.most * header.segment / segment).max(2);
+        segments.free = vec![1];
+        *header = next;
+        (writer.segment, writer.place) = (segment, (0, next.place(0)));
         Ok(())
     }
 
-    /// Carries the generation that waits to the pool's file. Returns whether there was one.
+    /// Carries all generations that wait to the pool's file. Returns whether there were any.
     ///
     /// # Errors
     /// [`Error::JournalFailed`].
@@ -465,31 +536,36 @@ impl Journal {
     /// # Errors
     /// [`Error::JournalFailed`].
     pub(crate) fn carry_over(&self) -> Result<bool> {
-        let carried = self.checkpoint()?;
         let mut writer = self.writer();
-        if self.is_full() {
-            // Somebody has turned over meanwhile.
-            drop(writer);
-            return self.checkpoint();
+        let has_records = writer.used > 0;
+        if has_records {
+            self.failure().map_or(Ok(()), Err)?;
+            self.next_segment(&mut writer).map_err(|error| self.fail(&error))?;
         }
-        // PERSIST JN-T3<JN-T4: the other segment is free, because nothing waits for a checkpoint, and only the writer turns over.
-        self.turn_over(&mut writer);
         drop(writer);
-        Ok(self.checkpoint()? || carried)
+        Ok(self.checkpoint()? || has_records)
     }
 
     fn try_checkpoint(&self) -> Result<bool> {
-        let mut trim = lock(&self.trim);
-        let Some(full) = &trim.full else { return Ok(false) };
+        let _one_at_a_time = lock(&self.checkpoint);
+        let full = {
+            let mut segments = lock(&self.segments);
+            self.has_full.store(false, Ordering::Release);
+            std::mem::take(&mut segments.full)
+        };
+        let (Some(oldest), Some(newest)) = (full.first(), full.last()) else { return Ok(false) };
         let mut images = Images::default();
-        for record in records(&full.records) {
+        for record in full.iter().flat_map(|full| records(&full.records)) {
             images.add(record);
         }
         let pages = self.sums.as_ref().map_or(Ok(Vec::new()), |sums| sums.after(&*self.backing, &images))?;
         if self.sums.is_ok() {
-            let (generation, at) = (full.generation, trim.header.intent_of(full.generation));
-            let intent = Intent { generation, end: 0, pages: pages.clone() };
-            self.file.write_at(at, &intent.encode(trim.header.salt, at))?;
+            let header = *lock(&self.header);
+            let intent =
+                Intent { generation: oldest.generation, last: newest.generation, end: 0, pages: pages.clone() };
+            for (at, part) in intent.parts(&header, IntentOf::Checkpoint) {
+                self.file.write_at(at, &part)?;
+            }
             self.file.sync()?; // PERSIST JN-S1<JN-T2: sync
         }
         // JN-T1: each of them was synced before it was kept.
@@ -499,14 +575,16 @@ impl Journal {
             sums.set(&pages)?;
             sums.sync()?; // PERSIST JN-S2<JN-T3: sync
         }
-        let header =
-            Header { turn: trim.header.turn + 1, oldest: full.generation + 1, first: full.next, ..trim.header };
-        self.file.write_at(header.slot(), &header.encode())?;
+        let mut header = lock(&self.header);
+        let next = Header { turn: header.turn + 1, oldest: newest.generation + 1, first: newest.next, ..*header };
+        self.file.write_at(next.slot(), &next.encode())?;
         self.file.sync()?; // PERSIST JN-T3<JN-T4: sync
+        *header = next;
+        drop(header);
+        self.oldest.store(next.oldest, Ordering::Release);
         // PERSIST JN-D1<JN-D2: all of it is synced
-        self.carried.store(full.last, Ordering::Release);
-        *trim = Trim { header, full: None };
-        self.has_full.store(false, Ordering::Release);
+        self.carried.store(newest.last, Ordering::Release);
+        lock(&self.segments).free.extend(full.iter().rev().map(|full| full.place));
         let mut stats = lock(&self.stats);
         stats.checkpoints += 1;
         stats.checkpoint_bytes += (images.count() * crate::LINE) as u64;
@@ -535,7 +613,7 @@ impl Journal {
             Ok(sums) => sums,
             Err(why) => return Ok(Err(why.clone())),
         };
-        let _trim = lock(&self.trim);
+        let _no_checkpoint = lock(&self.checkpoint);
         let entries = sums.entries(pages.start, (pages.end - pages.start) as usize)?;
         let mut new = Vec::new();
         for (page, entry) in pages.zip(entries) {
@@ -571,6 +649,8 @@ pub(crate) struct Begin {
     pub(crate) notes: Arc<NotesTicket>,
     pub(crate) level: Level,
     pub(crate) segment: u64,
+    /// Bytes of all segments together, at most, where records allow it.
+    pub(crate) limit: u64,
     pub(crate) sums: Option<BeginSums>,
     pub(crate) written_limit: u64,
     pub(crate) scrub_every: Duration,

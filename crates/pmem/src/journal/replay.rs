@@ -19,7 +19,7 @@ use std::time::SystemTime;
 use super::carry::carry;
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
-    HEADER, Head, Header, INTENT_HEAD, Images, Intent, Place, RECORD, RECORD_HEAD, SLOT, operations_of, record_at, word,
+    HEADER, Head, Header, INTENT_HEAD, Images, Intent, IntentOf, Place, RECORD, RECORD_HEAD, SLOT, operations_of, record_at, word,
 };
 use super::search::{PIECE, Search};
 use super::sums::{Page, Sums, Verdict};
@@ -44,12 +44,12 @@ pub(crate) struct Replay {
     parts: Vec<(u64, Vec<u8>)>,
     /// What the records say.
     images: Images,
-    /// The same of the oldest generation alone, if a checkpoint of it has begun.
-    oldest: Images,
+    /// The same of the generations that a checkpoint has begun to write.
+    begun: Images,
     records: u64,
     /// Operations that had ended at the last of them.
     operations: u64,
-    /// What a checkpoint of the oldest generation has begun to write.
+    /// What a checkpoint of the oldest generations has begun to write.
     checkpoint: Option<Intent>,
     /// What a recovery of these records has begun to write.
     recovery: Option<Intent>,
@@ -71,10 +71,9 @@ impl Replay {
             return Err(foreign("it belongs to another opening of this pool".into()));
         }
         let mut replay = Self::of(file, header);
-        replay.checkpoint = replay.intent(header.oldest)?.filter(|intent| intent.end == 0);
+        replay.checkpoint = replay.intent(IntentOf::Checkpoint, 0)?;
         replay.read_records()?;
-        let end = header.first + replay.records;
-        replay.recovery = replay.intent(header.oldest + 1)?.filter(|intent| intent.end == end);
+        replay.recovery = replay.intent(IntentOf::Recovery, header.first + replay.records)?;
         Ok(replay)
     }
 
@@ -84,7 +83,7 @@ impl Replay {
             header,
             parts: Vec::new(),
             images: Images::default(),
-            oldest: Images::default(),
+            begun: Images::default(),
             records: 0,
             operations: 0,
             checkpoint: None,
@@ -103,18 +102,26 @@ impl Replay {
         Err(Error::StrayJournal { name: name.into(), journal: place.describe(), pool: header.pool.to_string() })
     }
 
-    /// The intent of a generation, if there is a sound one.
-    fn intent(&self, generation: u64) -> Result<Option<Intent>> {
-        let (at, most) = (self.header.intent_of(generation), self.header.intent_len());
-        let mut bytes = vec![0; INTENT_HEAD];
-        self.file.read_at(at, &mut bytes)?;
-        let len = word(&bytes, 5).saturating_mul(16).saturating_add(INTENT_HEAD as u64);
-        if len > most {
-            return Ok(None);
+    /// The intent of these generations that ends there, if there is a sound one. Where a crash has left some of its parts only, no page was
+    /// written yet, and those count.
+    fn intent(&self, of: IntentOf, end: u64) -> Result<Option<Intent>> {
+        let (header, mut all) = (&self.header, None::<Intent>);
+        for place in 0..header.places {
+            let (at, mut bytes) = (header.intent(of, place), vec![0; INTENT_HEAD]);
+            self.file.read_at(at, &mut bytes)?;
+            let len = word(&bytes, 5).saturating_mul(16).saturating_add(INTENT_HEAD as u64);
+            if len > header.intent_len() {
+                continue;
+            }
+            bytes.resize(len as usize, 0);
+            self.file.read_at(at, &mut bytes)?;
+            let part = Intent::decode(&bytes, header.salt, header.oldest, at).filter(|part| part.end == end);
+            match (&mut all, part) {
+                (Some(all), Some(part)) => all.join(part),
+                (all, part) => *all = part.or(all.take()),
+            }
         }
-        bytes.resize(len as usize, 0);
-        self.file.read_at(at, &mut bytes)?;
-        Ok(Intent::decode(&bytes, self.header.salt, generation, at))
+        Ok(all)
     }
 
     /// The sound headers.
@@ -139,35 +146,45 @@ impl Replay {
         Ok(header)
     }
 
-    /// Accepts records from the oldest generation on, as long as each is the next one. Two generations at most: a segment is used
-    /// again only after the header has moved on.
+    /// Accepts records from the oldest generation on, as long as each is the next one. A segment is used again only after the header has
+    /// moved on.
     fn read_records(&mut self) -> Result<()> {
-        let mut sequence = self.header.first;
-        for generation in [self.header.oldest, self.header.oldest + 1] {
-            let start = self.header.segment_of(generation);
-            let mut segment = Reading { file: &*self.file, start, len: self.header.segment, bytes: Vec::new() };
-            let mut at = 0;
-            let mut place = Place { salt: self.header.salt, generation, sequence, at: start };
-            while let Some(record) = segment.record(at, place)? {
-                let is_oldest = generation == self.header.oldest && self.checkpoint.is_some();
-                if !self.images.add(record) || (is_oldest && !self.oldest.add(record)) {
+        let file = Arc::clone(&self.file);
+        let Header { salt, first, oldest, .. } = self.header;
+        let mut segments: Vec<Reading> =
+            (0..self.header.places).map(|place| Reading::new(&*file, &self.header, place)).collect();
+        let mut place = Place { salt, generation: oldest, sequence: first, at: 0 };
+        // Those that a generation was found in come first.
+        let mut found = 0;
+        while let Some(at) = position(&mut segments[found..], place)? {
+            segments.swap(found, found + at);
+            let segment = &mut segments[found];
+            let is_begun = self.checkpoint.as_ref().is_some_and(|intent| place.generation <= intent.last);
+            place.at = segment.start;
+            while let Some(record) = segment.record(place)? {
+                if !self.images.add(record) || (is_begun && !self.begun.add(record)) {
                     let what = format!("the record at {:#x} has a sound checksum and makes no sense", place.at);
-                    return Err(damaged(&*self.file, what));
+                    return Err(damaged(&*file, what));
                 }
                 self.operations = operations_of(record);
-                (at, sequence) = (at + record.len(), sequence + 1);
-                place = Place { sequence, at: start + at as u64, ..place };
+                segment.used += record.len() as u64;
+                (place.sequence, place.at) = (place.sequence + 1, segment.start + segment.used);
             }
-            // A record is written after the one before it was durable. So what is missing here is no torn end.
-            if let Some(later) = segment.later(at, place)? {
-                return Err(damaged(&*self.file, later.told(sequence)));
-            }
-            if at > 0 {
-                segment.bytes.truncate(at);
-                self.parts.push((start, segment.bytes));
+            (found, place.generation) = (found + 1, place.generation + 1);
+        }
+        // A record is written after the one before it was durable. So what is missing here is no torn end.
+        for segment in &segments {
+            if let Some(later) = segment.later(Place { generation: oldest, ..place })? {
+                return Err(damaged(&*file, later.told(place.sequence)));
             }
         }
-        self.records = sequence - self.header.first;
+        self.records = place.sequence - first;
+        if let Some(last) = self.checkpoint.as_ref().map(|intent| intent.last).filter(|last| place.generation <= *last) {
+            let what = format!("a checkpoint of generations {oldest} to {last} has begun, and the records end before");
+            return Err(damaged(&*file, what));
+        }
+        segments.truncate(found);
+        self.parts = segments.into_iter().map(Reading::into_part).collect();
         Ok(())
     }
 
@@ -181,7 +198,7 @@ impl Replay {
             (sums.judge(page, bytes, entry), whole)
         } else {
             let (was, new) = if let Some(entry) = entry(&self.checkpoint) {
-                let new = self.oldest.overlay(page, bytes);
+                let new = self.begun.overlay(page, bytes);
                 (sums.judge(page, bytes, entry), new)
             } else {
                 (sums.judge(page, bytes, noted), false)
@@ -213,10 +230,11 @@ impl Replay {
         self.parts.iter().try_for_each(|(at, bytes)| self.file.write_at(*at, bytes))?;
         let pages = sums.map_or(Ok(Vec::new()), |sums| self.entries(backing, sums))?;
         if !pages.is_empty() {
-            let (generation, end) = (self.header.oldest + 1, self.header.first + self.records);
-            let at = self.header.intent_of(generation);
-            let intent = Intent { generation, end, pages: pages.clone() };
-            self.file.write_at(at, &intent.encode(self.header.salt, at))?;
+            let (generation, end) = (self.header.oldest, self.header.first + self.records);
+            let intent = Intent { generation, last: u64::MAX, end, pages: pages.clone() };
+            for (at, part) in intent.parts(&self.header, IntentOf::Recovery) {
+                self.file.write_at(at, &part)?;
+            }
         }
         self.file.sync()?; // PERSIST JN-R1<JN-R2: sync
         carry(backing, &self.images)?;
@@ -246,6 +264,16 @@ impl Replay {
     }
 }
 
+/// The first segment whose first record is that one.
+fn position(segments: &mut [Reading], place: Place) -> Result<Option<usize>> {
+    for (at, segment) in segments.iter_mut().enumerate() {
+        if segment.record(Place { at: segment.start, ..place })?.is_some() {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
 /// A segment that is read piece by piece, as far as its records go.
 struct Reading<'a> {
     file: &'a dyn JournalFile,
@@ -253,9 +281,15 @@ struct Reading<'a> {
     len: u64,
     /// What was read, from the beginning on.
     bytes: Vec<u8>,
+    /// Bytes of records that count.
+    used: u64,
 }
 
-impl Reading<'_> {
+impl<'a> Reading<'a> {
+    fn new(file: &'a dyn JournalFile, header: &Header, place: u64) -> Self {
+        Reading { file, start: header.place(place), len: header.segment, bytes: Vec::new(), used: 0 }
+    }
+
     /// Reads on until so many bytes are there, if the segment has them.
     fn reach(&mut self, wanted: u64) -> Result<()> {
         let there = self.bytes.len() as u64;
@@ -268,28 +302,39 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The record that begins at `at`, if it is sound and belongs there.
-    fn record(&mut self, at: usize, place: Place) -> Result<Option<&[u8]>> {
-        self.reach(at as u64 + RECORD_HEAD as u64)?;
-        let Some(head) = self.bytes.get(at..).filter(|head| head.len() >= RECORD_HEAD) else { return Ok(None) };
-        if word(head, 1) == RECORD {
-            self.reach((at as u64).saturating_add(word(head, 5)).saturating_add(RECORD_HEAD as u64))?;
+    /// The record that begins at a place, if it is sound and belongs there.
+    fn record(&mut self, place: Place) -> Result<Option<&[u8]>> {
+        let at = place.at - self.start;
+        self.reach(at + RECORD_HEAD as u64)?;
+        let head = |bytes: &[u8]| {
+            bytes.get(at as usize..).filter(|head| head.len() >= RECORD_HEAD).map(|head| [1, 2, 3, 5].map(|n| word(head, n)))
+        };
+        let Some([what, generation, sequence, len]) = head(&self.bytes) else { return Ok(None) };
+        if [what, generation, sequence] != [RECORD, place.generation, place.sequence] {
+            return Ok(None);
         }
-        Ok(record_at(&self.bytes[at..], place))
+        self.reach(at.saturating_add(len).saturating_add(RECORD_HEAD as u64))?;
+        Ok(record_at(&self.bytes[at as usize..], place))
     }
 
-    /// Whether a sound record of that generation with a later number lies anywhere from `at` on. Then the one with that number was durable,
+    /// Whether a sound record with a later number lies anywhere behind those that count. Then the one with that number was durable,
     /// because each is before the next one is written. Where heads are left untried, there may be one.
-    fn later(&self, at: usize, place: Place) -> Result<Option<Later>> {
-        let (range, mut later) = (self.start + at as u64..self.start + self.len, None);
+    fn later(&self, place: Place) -> Result<Option<Later>> {
+        let (range, mut later) = (self.start + self.used..self.start + self.len, None);
         let is_later =
-            |head: &Head| head.what == RECORD && head.generation == place.generation && head.number > place.sequence;
+            |head: &Head| head.what == RECORD && head.generation >= place.generation && head.number > place.sequence;
         let mut search = Search::new(self.file, place.salt);
         search.each(range, is_later, |head| {
             later = Some(Later::Sound(head.number));
             ControlFlow::Break(())
         })?;
         Ok(later.or((!search.is_complete()).then_some(Later::Untried)))
+    }
+
+    /// Where the records that count lie, and what they are.
+    fn into_part(mut self) -> (u64, Vec<u8>) {
+        self.bytes.truncate(self.used as usize);
+        (self.start, self.bytes)
     }
 }
 
@@ -379,7 +424,7 @@ mod tests {
     }
 
     fn segment(file: &DiskJournal, len: u64) -> Reading<'_> {
-        Reading { file, start: START, len, bytes: Vec::new() }
+        Reading { file, start: START, len, bytes: Vec::new(), used: 0 }
     }
 
     #[test]
@@ -391,13 +436,13 @@ mod tests {
             let file = file(len);
             let place = Place { sequence: 12, at: START + at, ..PLACE };
             file.write_at(place.at, &record(place)).unwrap();
-            let later = |from: u64, place| segment(&file, len).later(from as usize, place).unwrap();
+            let later = |used: u64, place| Reading { used, ..segment(&file, len) }.later(place).unwrap();
             assert_eq!([later(0, PLACE), later(at, PLACE)], [Some(Later::Sound(12)); 2], "at {at}");
             assert_eq!(later(at + 8, PLACE), None, "it begins before");
             assert_eq!(later(0, place), None, "it is the one that is asked for");
-            let strangers = [Place { generation: 8, ..PLACE }, Place { salt: 4, ..PLACE }];
+            let strangers = [Place { generation: 10, ..PLACE }, Place { salt: 4, ..PLACE }];
             assert_eq!(strangers.map(|place| later(0, place)), [None; 2]);
-            assert_eq!(segment(&file, len - 8).later(0, PLACE).unwrap(), None, "cut off");
+            assert_eq!(segment(&file, len - 8).later(PLACE).unwrap(), None, "cut off");
             // One that strayed.
             file.write_at(place.at, &record(Place { at: place.at + 8, ..place })).unwrap();
             assert_eq!(later(0, PLACE), None);
@@ -417,7 +462,7 @@ mod tests {
                 // All of one length: each says that it reaches over the next ones.
                 file.write_at(at + 40, &(16 * size).to_le_bytes()).unwrap();
             }
-            segment(&file, len).later(0, PLACE).unwrap()
+            segment(&file, len).later(PLACE).unwrap()
         };
         assert_eq!([1, 2, 8].map(later), [None, None, Some(Later::Untried)]);
         let told = [Later::Sound(12), Later::Untried].map(|later| later.told(11));
@@ -451,11 +496,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let backing = crate::backing::FileBacking::create(dir.path().join("pool")).unwrap();
         backing.allocate(1 << 16).unwrap();
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21 };
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 2 };
         let file = Arc::new(file(header.file_len()));
         file.write_at(header.slot(), &header.encode()).unwrap();
         for (generation, sequence) in [(8, 21), (9, 22)] {
-            let place = Place { salt: 3, generation, sequence, at: header.segment_of(generation) };
+            let place = Place { salt: 3, generation, sequence, at: header.place(9 - generation) };
             file.write_at(place.at, &record(place)).unwrap();
         }
         let read =
@@ -470,7 +515,7 @@ mod tests {
 
     #[test]
     fn headers_and_intents_count_where_they_belong() {
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 3, segment: 4096, oldest: 8, first: 21 };
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 3, segment: 4096, oldest: 8, first: 21, places: 2 };
         let larger = Header { turn: 4, segment: 8192, ..header };
         let file = Arc::new(file(larger.file_len()));
         let write = |at, header: Header| file.write_at(at, &header.encode()).unwrap();
@@ -480,10 +525,71 @@ mod tests {
         write(0, Header { turn: 5, ..larger });
         assert_eq!(Replay::header(&*file).unwrap(), header, "the other one has strayed");
         for (end, counts) in [(21, true), (22, false), (0, false)] {
-            let (generation, at) = (9, header.intent_of(9));
-            file.write_at(at, &Intent { generation, end, pages: vec![(1, 2)] }.encode(3, at)).unwrap();
+            let at = header.intent(IntentOf::Recovery, 0);
+            let intent = Intent { generation: 8, last: u64::MAX, end, pages: vec![(1, 2)] };
+            file.write_at(at, &intent.encode(3, at)).unwrap();
             let replay = Replay::read(&Here(Arc::clone(&file)), false, "pool", header.pool, 3).unwrap();
             assert_eq!(replay.recovery.is_some(), counts, "of a recovery of records up to {end}");
+        }
+    }
+
+    /// Each in any place; one that is damaged, or one whose place a crash has not filled yet, ends them.
+    #[test]
+    fn generations_are_found_in_whatever_places_they_lie() {
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 5 };
+        let read = |places: &[u64], damaged: Option<u64>, last: Option<u64>| {
+            let file = Arc::new(file(header.file_len()));
+            file.write_at(header.slot(), &header.encode()).unwrap();
+            for (number, at) in (0..).zip(places) {
+                // The first record of an older generation, under the same sequence number as another journal's.
+                let stale = Place { salt: 3, generation: 3 + number, sequence: 4 + number, at: header.place(*at) };
+                file.write_at(stale.at, &record(stale)).unwrap();
+                let place = Place { generation: 8 + number, sequence: 21 + number, ..stale };
+                file.write_at(place.at, &record(place)).unwrap();
+                if damaged == Some(number) {
+                    file.write_at(place.at + 80, &[9]).unwrap();
+                }
+            }
+            if let Some(last) = last {
+                let at = header.intent(IntentOf::Checkpoint, 0);
+                let intent = Intent { generation: 8, last, end: 0, pages: vec![(1, 2)] };
+                file.write_at(at, &intent.encode(3, at)).unwrap();
+            }
+            let replay = Replay::read(&Here(file), false, "pool", header.pool, 3);
+            replay.map(|replay| (replay.records, replay.begun.count())).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(&[], None, None), Ok((0, 0)));
+        for places in [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1], [1, 0, 4, 2, 3]] {
+            assert_eq!(read(&places, None, None), Ok((5, 0)), "{places:?}");
+            assert_eq!(read(&places[..3], None, Some(9)), Ok((3, 1)), "{places:?}");
+            assert_eq!(read(&places, Some(4), None), Ok((4, 0)), "the last one: as a crash tears it");
+            for damaged in 0..4 {
+                let error = read(&places, Some(damaged), None).unwrap_err();
+                assert!(error.contains(&format!("sequence number {} is damaged", 21 + damaged)), "{error}");
+            }
+            let error = read(&places[..2], None, Some(10)).unwrap_err();
+            assert!(error.contains("of generations 8 to 10 has begun, and the records end before"), "{error}");
+        }
+    }
+
+    /// A crash leaves any of the parts of an intent that was not synced. Those of an earlier checkpoint, or another recovery, do not count.
+    #[test]
+    fn the_parts_of_an_intent_are_read_together() {
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 3 };
+        let pages: Vec<(u64, u64)> = (0..600).map(|page| (page, page + 1)).collect();
+        for there in 0..8u32 {
+            let file = Arc::new(file(header.file_len()));
+            for (generation, end) in [(7, 5), (8, 4), (8, 5)] {
+                let intent = Intent { generation, last: u64::MAX, end, pages: pages.clone() };
+                let parts = intent.parts(&header, IntentOf::Recovery).enumerate();
+                for (_, (at, bytes)) in parts.filter(|(part, _)| (generation, end) != (8, 5) || there >> part & 1 == 1) {
+                    file.write_at(at, &bytes).unwrap();
+                }
+            }
+            let found = Replay::of(file, header).intent(IntentOf::Recovery, 5).unwrap();
+            let entry = |page| found.as_ref().and_then(|intent| intent.entry(page));
+            let expected = [0, 300, 599].map(|page| (there >> (page / 252) & 1 == 1).then_some(page + 1));
+            assert_eq!([0, 300, 599].map(entry), expected, "{there:b}");
         }
     }
 
@@ -492,11 +598,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let backing = crate::backing::FileBacking::create(dir.path().join("pool")).unwrap();
         backing.allocate(1 << 16).unwrap();
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 0, segment: 4096, oldest: 0, first: 0 };
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 0, segment: 4096, oldest: 0, first: 0, places: 2 };
         for (line, fits) in [((1 << 10) - 1, true), (1 << 10, false)] {
             let file = Arc::new(file(header.file_len()));
             file.write_at(0, &header.encode()).unwrap();
-            let place = Place { salt: 3, generation: 0, sequence: 0, at: header.segment_of(0) };
+            let place = Place { salt: 3, generation: 0, sequence: 0, at: header.place(0) };
             let mut draft = Draft::default();
             draft.clear();
             draft.push(line, &[1; 8]);
@@ -515,16 +621,16 @@ mod tests {
             let place = Place { at: START + at, ..PLACE };
             let sound = record(place);
             file.write_at(place.at, &sound).unwrap();
-            assert_eq!(segment(&file, len).record(at as usize, place).unwrap(), Some(&sound[..]));
+            assert_eq!(segment(&file, len).record(place).unwrap(), Some(&sound[..]));
             for bit in 0..64 {
                 let mut damaged = sound.clone();
                 damaged[40 + bit / 8] ^= 1 << (bit % 8);
                 file.write_at(place.at, &damaged).unwrap();
-                assert_eq!(segment(&file, len).record(at as usize, place).unwrap(), None, "bit {bit}");
-                assert_eq!(segment(&file, len).later(0, Place { sequence: 0, ..PLACE }).unwrap(), None, "bit {bit}");
+                assert_eq!(segment(&file, len).record(place).unwrap(), None, "bit {bit}");
+                assert_eq!(segment(&file, len).later(Place { sequence: 0, ..PLACE }).unwrap(), None, "bit {bit}");
             }
             file.write_at(place.at + 40, &[0xff; 8]).unwrap();
-            assert_eq!(segment(&file, len).record(at as usize, place).unwrap(), None);
+            assert_eq!(segment(&file, len).record(place).unwrap(), None);
             file.write_at(place.at, &vec![0; sound.len()]).unwrap();
         }
     }

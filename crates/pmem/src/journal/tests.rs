@@ -6,6 +6,11 @@ use crate::backing::FileBacking;
 
 /// A journal with segments of 4096 bytes, and the pool's file.
 fn journal(dir: &tempfile::TempDir) -> (Journal, Arc<FileBacking>) {
+    journal_of(dir, 0)
+}
+
+/// Such a journal that may grow.
+fn journal_of(dir: &tempfile::TempDir, limit: u64) -> (Journal, Arc<FileBacking>) {
     let backing = Arc::new(FileBacking::create(dir.path().join("pool")).unwrap());
     backing.allocate(1 << 16).unwrap();
     let begin = Begin {
@@ -15,6 +20,7 @@ fn journal(dir: &tempfile::TempDir) -> (Journal, Arc<FileBacking>) {
         notes: Arc::new(NotesTicket::take().unwrap()),
         level: Level::Immediate,
         segment: layout::SLOT,
+        limit,
         sums: None,
         written_limit: 1 << 20,
         scrub_every: Duration::ZERO,
@@ -115,6 +121,82 @@ fn a_generation_that_waits_is_carried_over_before_the_next_one_waits() {
         }
         assert_eq!([100, 130, 200, 230].map(|line| word_of(&backing, line)), [1, 1, 2, 2], "closes: {closes}");
     }
+}
+
+/// Commits that no checkpoint keeps up with add segments, up to the limit; one checkpoint carries over all generations that wait, and their
+/// segments are used again.
+#[test]
+fn a_journal_gets_segments_where_commits_outrun_the_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, backing) = journal_of(&dir, 5 * layout::SLOT);
+    let mut writer = journal.writer();
+    let places = |journal: &Journal| (lock(&journal.header).places, journal.stats().checkpoints);
+    for (number, expected) in [(2, 0), (2, 0), (3, 0), (4, 0), (5, 0), (5, 1), (5, 1), (5, 1)].into_iter().enumerate() {
+        let (number, line) = (number as u64 + 1, number as u64 * 60);
+        commit(&journal, &mut writer, number, line..line + 50);
+        assert_eq!(places(&journal), expected, "after commit {number}");
+    }
+    assert_eq!(headers(&journal).iter().flatten().map(|header| header.places).collect::<Vec<_>>(), [5, 5]);
+    assert_eq!([0, 4 * 60, 5 * 60].map(|line| word_of(&backing, line)), [1, 0, 0], "the one that was written waits");
+    drop(writer);
+    journal.carry_over().unwrap();
+    let written: Vec<u64> = (0..8).map(|number| word_of(&backing, number * 60 + 49)).collect();
+    assert_eq!((written, places(&journal)), ((1..=8).collect(), (5, 2)));
+    let mut free = lock(&journal.segments).free.clone();
+    free.sort_unstable();
+    assert_eq!(free.len(), 4, "all but the writer's: {free:?}");
+    free.dedup();
+    assert_eq!((free.len(), free.contains(&journal.writer().place.0)), (4, false), "{free:?}");
+}
+
+/// A file that has no room for more than so many bytes.
+#[derive(Debug)]
+struct Narrow(DiskJournal, u64);
+
+impl JournalFile for Narrow {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, bytes)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        match len > self.1 {
+            true => Err(Error::DiskFull { name: "journal".into(), wanted: len }),
+            false => self.0.allocate(len),
+        }
+    }
+    fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+    fn sync_name(&self) -> Result<()> {
+        self.0.sync_name()
+    }
+}
+
+/// Commits wait for checkpoints then, as they do at the limit.
+#[test]
+fn a_full_disk_keeps_the_journal_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, backing) = journal_of(&dir, 5 * layout::SLOT);
+    let most = lock(&journal.header).place(3);
+    journal.file = Arc::new(Narrow(DiskJournal::open(dir.path().join("journal")).unwrap().unwrap(), most));
+    for number in 1..=9 {
+        commit(&journal, &mut journal.writer(), number, number * 60..number * 60 + 50);
+    }
+    assert_eq!((lock(&journal.header).places, journal.failure().is_none()), (3, true));
+    journal.carry_over().unwrap();
+    let written: Vec<u64> = (1..=9).map(|number| word_of(&backing, number * 60)).collect();
+    assert_eq!(written, (1..=9).collect::<Vec<u64>>());
 }
 
 #[test]

@@ -87,6 +87,7 @@ pub(super) struct Journals {
     pub(super) notes: Option<Arc<NotesTicket>>,
     pub(super) level: Option<Level>,
     pub(super) segment: u64,
+    pub(super) limit: u64,
     /// Bytes that written pages may take in memory.
     pub(super) written_limit: u64,
     /// How long a pass of the scrub takes; zero: there is none.
@@ -111,9 +112,9 @@ impl Journals {
         let (backing, notes) = (Arc::clone(&file.backing), Arc::clone(notes));
         let sums = place.sums().map(|place| BeginSums { place, there: sums, pages: written.div_ceil(PAGE) });
         let (name, file_of_journal) = (file.name.clone(), place.create()?);
-        let Journals { segment, written_limit, scrub_every, .. } = *self;
+        let Journals { segment, limit, written_limit, scrub_every, .. } = *self;
         let begin =
-            Begin { name, file: file_of_journal, backing, notes, level, segment, sums, written_limit, scrub_every };
+            Begin { name, file: file_of_journal, backing, notes, level, segment, limit, sums, written_limit, scrub_every };
         let journal = Journal::begin(begin, id)?;
         file.alone(|file, op| {
             let header = HeaderRef::new(op, &file.name);

@@ -13,7 +13,7 @@ use super::{Pool, open};
 use crate::backing::{Access, Backing, BackingKind, FileBacking};
 use crate::error::{Error, Result};
 use crate::ids::{BootId, PoolId};
-use crate::journal::{BesidePool, DEFAULT_SEGMENT, JournalPlace, Level, NotesTicket};
+use crate::journal::{BesidePool, DEFAULT_LIMIT, DEFAULT_SEGMENT, JournalPlace, Level, NotesTicket};
 use crate::medium::{Hardware, Medium};
 use crate::memory;
 
@@ -55,6 +55,7 @@ pub struct PoolOptions {
     /// Where none was named.
     usual_level: Level,
     journal_segment: u64,
+    journal_limit: u64,
     written_memory: Option<u64>,
     scrub_every: Duration,
     open_timeout: Duration,
@@ -76,6 +77,7 @@ impl Default for PoolOptions {
             level: None,
             usual_level: Level::Process,
             journal_segment: DEFAULT_SEGMENT,
+            journal_limit: DEFAULT_LIMIT,
             written_memory: None,
             scrub_every: DEFAULT_SCRUB,
             open_timeout: Duration::ZERO,
@@ -195,10 +197,18 @@ impl PoolOptions {
         self.level.unwrap_or(usual)
     }
 
-    /// Bytes of a segment of the journal, of which there are two; memory holds up to as much. It becomes larger by itself where one
-    /// commit does not fit. Default: [`DEFAULT_SEGMENT`].
+    /// Bytes of a segment of the journal, of which there are two at first. All of them become larger by themselves where one commit does
+    /// not fit. Default: [`DEFAULT_SEGMENT`].
     pub fn journal_segment(self, bytes: u64) -> Self {
         PoolOptions { journal_segment: bytes, ..self }
+    }
+
+    /// Bytes of all segments of the journal together. Where commits outrun the checkpoints, which carry the journal's contents to the pool's
+    /// file, a commit adds a segment, up to this limit; beyond it, it waits for a checkpoint. The journal's file takes half as
+    /// much again, memory up to twice as much, and opening after a crash replays up to as much. At least two segments; at most
+    /// [`MAX_PLACES`](crate::journal::layout::MAX_PLACES). Default: [`DEFAULT_LIMIT`].
+    pub fn journal_limit(self, bytes: u64) -> Self {
+        PoolOptions { journal_limit: bytes, ..self }
     }
 
     /// Bytes that pages which were written to may take in memory, with a journal. Such pages are private to the process: the kernel cannot
@@ -330,10 +340,10 @@ impl PoolOptions {
     fn journals(&self, level: Level, place: Arc<dyn JournalPlace>) -> Result<(Hardware, Journals)> {
         let notes = Arc::new(NotesTicket::take()?);
         let medium = Hardware::journaled(&notes);
-        let (level, segment) = (Some(level), self.journal_segment);
+        let (level, segment, limit) = (Some(level), self.journal_segment, self.journal_limit);
         let (written_limit, scrub_every) = (self.written_limit(), self.scrub_every);
         let (place, notes) = (Some(place), Some(notes));
-        Ok((medium, Journals { place, notes, level, segment, written_limit, scrub_every }))
+        Ok((medium, Journals { place, notes, level, segment, limit, written_limit, scrub_every }))
     }
 
     fn refuse_read_only(&self, path: &Path) -> Result<()> {
