@@ -53,6 +53,8 @@ struct Journaled {
     /// Whether the creation is crashed. Words of one sector can be torn: the pool's first word is there, and the salt is not, so nothing
     /// tells that its pages were never written.
     torn_creation: bool,
+    /// Bytes of all segments of the journal. They have 8192 each once the structures are made.
+    limit: u64,
 }
 
 struct Live {
@@ -63,7 +65,12 @@ struct Live {
 
 impl Journaled {
     fn new(structures: usize) -> Self {
-        Journaled { structures, blind: Blind::None, torn_creation: false }
+        Journaled { structures, blind: Blind::None, torn_creation: false, limit: 0 }
+    }
+
+    /// With up to three segments in its journal.
+    fn growing(self) -> Self {
+        Journaled { limit: 3 * 8192, ..self }
     }
 
     fn with_torn_creation(self) -> Self {
@@ -72,7 +79,8 @@ impl Journaled {
 
     fn open(&self, fs: &SimulatedFs) -> Result<Live> {
         let options = PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(1).max_size(LIMIT);
-        let options = options.durability(Level::Immediate).journal_segment(4096).pool_id([7; 16]).boot_id([4; 16]);
+        let options = options.durability(Level::Immediate).journal_segment(4096).journal_limit(self.limit);
+        let options = options.pool_id([7; 16]).boot_id([4; 16]);
         let backing = || SimulatedPoolFile::new(fs, "pool", Open::OrNew, LIMIT);
         let journal = || Place { inner: SimulatedJournal::new(fs, "pool-journal"), blind: self.blind };
         let pool = match options.create_journaled_on(backing()?, journal()) {
@@ -331,6 +339,45 @@ fn checkpoints_and_trimming_survive() {
     let report = files(Explorer::new()).run_then(&subject, &trims(18), &[All(11)]).assert_ok();
     println!("{report}");
     assert!(report.complete);
+}
+
+/// The third segment is added, and full, before a checkpoint carries over two generations at once; then their segments are used again, in
+/// another order.
+#[test]
+fn added_segments_and_checkpoints_of_several_generations_survive() {
+    let subject = Journaled::new(12).growing();
+    let mut live = subject.create(&SimulatedFs::new());
+    trims(40).iter().for_each(|what| live.run(*what).unwrap());
+    let stats = live.pool.journal_stats().unwrap();
+    assert_eq!(stats.checkpoints, 1, "{stats:?}");
+    // A sector of 64 bytes holds no whole header.
+    for (commits, sector) in [(28, 512), (40, 512), (28, 64)] {
+        let files = files(Explorer::new().executions_per_point(60).samples(30)).sector(sector);
+        let report = files.run_then(&subject, &trims(commits), &[All(11)]);
+        println!("{}", report.assert_ok());
+    }
+    let explorer = Explorer::new().crashes(2).process_deaths(true).executions_per_point(8).samples(4);
+    println!("{}", files(explorer).run_then(&subject, &trims(28), &[All(11)]).assert_ok());
+}
+
+/// Of the syncs of these: the file's length comes before the header that speaks of it; intents, pages, checksums and header of a checkpoint of
+/// two generations. The second sync of an added segment is for a checkpoint beside it: `a_header_is_durable_before_the_next_one_is_written` asks for
+/// that.
+#[test]
+fn every_sync_of_an_added_segment_and_its_checkpoint_is_needed() {
+    let explorer = Explorer::new().executions_per_point(8).samples(4);
+    let test = |files: &Files| files.run_then(&Journaled::new(12).growing(), &trims(30), &[All(11)]);
+    let sweep = files(explorer).sector(64).numbered_syncs_dropped(test);
+    println!("{sweep}");
+    let is_caught = |number: usize| sweep.syncs[number].1.failure.is_some();
+    let of = |number: &usize, file: &str| sweep.syncs[*number].0.ends_with(file);
+    let numbers = || 0..sweep.syncs.len();
+    // Creation and closing are not crashed: all of the history lies between the first and the last that are caught.
+    let first = numbers().find(|number| of(number, "-journal") && is_caught(*number)).expect("a commit");
+    let sums = numbers().rfind(|number| of(number, "-sums") && is_caught(*number)).expect("the checksums");
+    assert!((sums - 2..=sums + 1).all(is_caught), "{sweep}");
+    let missed = (first..sums).filter(|number| !is_caught(*number)).count();
+    assert_eq!(missed, 1, "{sweep}");
 }
 
 /// The journal becomes larger for a commit that fits into no segment: all before it is in the pool's file by then, whether its generation

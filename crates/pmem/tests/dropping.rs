@@ -221,7 +221,8 @@ struct Live {
 
 fn open(fs: &SimulatedFs) -> Result<Live> {
     let options = PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(1).max_size(LIMIT);
-    let options = options.durability(Level::Immediate).journal_segment(4096).pool_id([7; 16]).boot_id([4; 16]);
+    let options =
+        options.durability(Level::Immediate).journal_segment(4096).journal_limit(0).pool_id([7; 16]).boot_id([4; 16]);
     let hook = Arc::new(Hook::default());
     let journal = || SimulatedJournal::new(fs, "pool-journal");
     let pool = match options.create_journaled_on(Kernel::new(fs, &hook)?, journal()) {

@@ -137,7 +137,11 @@ fn pool_of(limit: u64, interval: Duration) -> (Pool, Arc<Bare>, Arc<Syncs>) {
 fn pool_with_checkpoints(limit: u64, interval: Duration) -> (Pool, Arc<Bare>, Arc<Syncs>, Arc<Syncs>) {
     let (fs, syncs, of_sums) = (SimulatedFs::new(), Arc::<Syncs>::default(), Arc::<Syncs>::default());
     let options = PoolOptions::new().chunk_size(4096).max_indices(16).lanes(2).initial_size(limit).max_size(limit);
-    let options = options.durability(Level::Interval(interval)).scrub_every(Duration::ZERO).journal_segment(8192);
+    let options = options
+        .durability(Level::Interval(interval))
+        .scrub_every(Duration::ZERO)
+        .journal_segment(8192)
+        .journal_limit(0);
     let backing = SimulatedPoolFile::new(&fs, "pool", Open::OrNew, limit).unwrap();
     let inner = SimulatedJournal::new(&fs, "pool-journal");
     let place = Place { fs, inner, syncs: Arc::clone(&syncs), of_sums: Arc::clone(&of_sums) };

@@ -361,7 +361,7 @@ fn a_record_that_is_damaged_before_the_last_one_is_not_taken_for_the_torn_end() 
 #[test]
 fn a_damaged_record_of_either_generation_is_not_taken_for_the_torn_end() {
     let bench = Bench::new();
-    let pool = options().journal_segment(2 * PAGE).create(bench.path()).unwrap();
+    let pool = options().journal_segment(2 * PAGE).journal_limit(0).create(bench.path()).unwrap();
     let copy = killed_with(&bench, &pool, 20);
     assert_eq!(pool.journal_stats().unwrap().checkpoints, 0, "both generations are in the journal");
     assert_eq!(copy.check().damaged, []);

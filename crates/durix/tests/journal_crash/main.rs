@@ -78,7 +78,7 @@ type Kinds = [&'static str; 2];
 
 fn options(level: Level) -> PoolOptions {
     let options = PoolOptions::new().chunk_size(4096).max_indices(6).lanes(2).initial_size(96 << 10).max_size(LIMIT);
-    options.durability(level).journal_segment(4096)
+    options.durability(level).journal_segment(4096).journal_limit(0)
 }
 
 fn over(pool: durix::Pool) -> Result<Db, Error> {

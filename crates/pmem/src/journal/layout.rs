@@ -121,8 +121,21 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER] {
         let (low, high) = self.pool.0.split_at(8);
         let id = [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("8 bytes")));
-        let words =
-            [MAGIC, VERSION, id[0], id[1], self.salt, self.turn, self.segment, self.oldest, self.first, self.places, 0, 0, 0];
+        let words = [
+            MAGIC,
+            VERSION,
+            id[0],
+            id[1],
+            self.salt,
+            self.turn,
+            self.segment,
+            self.oldest,
+            self.first,
+            self.places,
+            0,
+            0,
+            0,
+        ];
         let mut bytes = [0; HEADER];
         for (place, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -140,7 +153,15 @@ impl Header {
         let pool = PoolId(bytes[24..40].try_into().expect("16 bytes"));
         let [salt, turn, segment, oldest, first, places] = [5, 6, 7, 8, 9, 10].map(|n| word(bytes, n));
         let sane = segment >= SLOT && segment.is_multiple_of(SLOT) && segment < u64::MAX / (4 * MAX_PLACES);
-        (sane && (2..=MAX_PLACES).contains(&places)).then_some(Header { pool, salt, turn, segment, oldest, first, places })
+        (sane && (2..=MAX_PLACES).contains(&places)).then_some(Header {
+            pool,
+            salt,
+            turn,
+            segment,
+            oldest,
+            first,
+            places,
+        })
     }
 
     /// Where this header lies.
@@ -499,7 +520,8 @@ impl Images {
 mod tests {
     use super::*;
 
-    const HEAD: Header = Header { pool: PoolId([7; 16]), salt: 3, turn: 5, segment: 8192, oldest: 9, first: 11, places: 3 };
+    const HEAD: Header =
+        Header { pool: PoolId([7; 16]), salt: 3, turn: 5, segment: 8192, oldest: 9, first: 11, places: 3 };
     const PLACE: Place = Place { salt: 3, generation: 9, sequence: 11, at: 4096 };
 
     fn record() -> Vec<u8> {

@@ -19,7 +19,8 @@ use std::time::SystemTime;
 use super::carry::carry;
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
-    HEADER, Head, Header, INTENT_HEAD, Images, Intent, IntentOf, Place, RECORD, RECORD_HEAD, SLOT, operations_of, record_at, word,
+    HEADER, Head, Header, INTENT_HEAD, Images, Intent, IntentOf, Place, RECORD, RECORD_HEAD, SLOT, operations_of,
+    record_at, word,
 };
 use super::search::{PIECE, Search};
 use super::sums::{Page, Sums, Verdict};
@@ -179,7 +180,8 @@ impl Replay {
             }
         }
         self.records = place.sequence - first;
-        if let Some(last) = self.checkpoint.as_ref().map(|intent| intent.last).filter(|last| place.generation <= *last) {
+        if let Some(last) = self.checkpoint.as_ref().map(|intent| intent.last).filter(|last| place.generation <= *last)
+        {
             let what = format!("a checkpoint of generations {oldest} to {last} has begun, and the records end before");
             return Err(damaged(&*file, what));
         }
@@ -307,7 +309,10 @@ impl<'a> Reading<'a> {
         let at = place.at - self.start;
         self.reach(at + RECORD_HEAD as u64)?;
         let head = |bytes: &[u8]| {
-            bytes.get(at as usize..).filter(|head| head.len() >= RECORD_HEAD).map(|head| [1, 2, 3, 5].map(|n| word(head, n)))
+            bytes
+                .get(at as usize..)
+                .filter(|head| head.len() >= RECORD_HEAD)
+                .map(|head| [1, 2, 3, 5].map(|n| word(head, n)))
         };
         let Some([what, generation, sequence, len]) = head(&self.bytes) else { return Ok(None) };
         if [what, generation, sequence] != [RECORD, place.generation, place.sequence] {
@@ -582,7 +587,8 @@ mod tests {
             for (generation, end) in [(7, 5), (8, 4), (8, 5)] {
                 let intent = Intent { generation, last: u64::MAX, end, pages: pages.clone() };
                 let parts = intent.parts(&header, IntentOf::Recovery).enumerate();
-                for (_, (at, bytes)) in parts.filter(|(part, _)| (generation, end) != (8, 5) || there >> part & 1 == 1) {
+                for (_, (at, bytes)) in parts.filter(|(part, _)| (generation, end) != (8, 5) || there >> part & 1 == 1)
+                {
                     file.write_at(at, &bytes).unwrap();
                 }
             }

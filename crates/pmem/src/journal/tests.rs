@@ -183,6 +183,58 @@ impl JournalFile for Narrow {
     }
 }
 
+/// A file that says which of its header slots were written since its last sync.
+#[derive(Debug)]
+struct Slots(DiskJournal, Mutex<Vec<u64>>);
+
+impl JournalFile for Slots {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, bytes)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        if offset < layout::SEGMENTS {
+            let mut written = lock(&self.1);
+            assert_eq!(*written, [], "a header before the one before it is durable: a crash could tear both");
+            written.push(offset);
+        }
+        self.0.write_at(offset, bytes)
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.0.allocate(len)
+    }
+    fn sync(&self) -> Result<()> {
+        lock(&self.1).clear();
+        self.0.sync()
+    }
+    fn sync_name(&self) -> Result<()> {
+        self.0.sync_name()
+    }
+}
+
+/// A checkpoint that ends after a segment was added and before there is a record in it.
+#[test]
+fn a_header_is_durable_before_the_next_one_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = journal_of(&dir, 5 * layout::SLOT);
+    let file = DiskJournal::open(dir.path().join("journal")).unwrap().unwrap();
+    journal.file = Arc::new(Slots(file, Mutex::default()));
+    let mut writer = journal.writer();
+    commit(&journal, &mut writer, 1, 0..50);
+    commit(&journal, &mut writer, 2, 60..110);
+    assert!(journal.add_segment().unwrap());
+    assert!(journal.checkpoint().unwrap());
+    assert!(journal.add_segment().unwrap());
+}
+
 /// Commits wait for checkpoints then, as they do at the limit.
 #[test]
 fn a_full_disk_keeps_the_journal_as_it_is() {

@@ -113,8 +113,18 @@ impl Journals {
         let sums = place.sums().map(|place| BeginSums { place, there: sums, pages: written.div_ceil(PAGE) });
         let (name, file_of_journal) = (file.name.clone(), place.create()?);
         let Journals { segment, limit, written_limit, scrub_every, .. } = *self;
-        let begin =
-            Begin { name, file: file_of_journal, backing, notes, level, segment, limit, sums, written_limit, scrub_every };
+        let begin = Begin {
+            name,
+            file: file_of_journal,
+            backing,
+            notes,
+            level,
+            segment,
+            limit,
+            sums,
+            written_limit,
+            scrub_every,
+        };
         let journal = Journal::begin(begin, id)?;
         file.alone(|file, op| {
             let header = HeaderRef::new(op, &file.name);
