@@ -366,7 +366,8 @@ fn a_damaged_record_of_either_generation_is_not_taken_for_the_torn_end() {
     assert_eq!(pool.journal_stats().unwrap().checkpoints, 0, "both generations are in the journal");
     assert_eq!(copy.check().damaged, []);
     let journal = DiskJournal::path_of(&copy.path());
-    for segment in [8192, 8192 + 2 * PAGE] {
+    // Behind a segment is room for intents, a page for each of two.
+    for segment in [8192, 8192 + 4 * PAGE] {
         copy.flip(&journal, segment + 100);
         let error = options().open(copy.path()).unwrap_err();
         assert!(error.to_string().contains("which is later, is sound"), "{segment}: {error}");
