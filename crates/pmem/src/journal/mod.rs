@@ -69,7 +69,7 @@ pub(crate) use written::{Candidate, Written};
 pub const DEFAULT_SEGMENT: u64 = 4 << 20;
 
 /// Bytes of all segments of a journal: so many are added where commits outrun the checkpoints.
-pub const DEFAULT_LIMIT: u64 = 128 << 20;
+pub const DEFAULT_LIMIT: u64 = 64 << 20;
 
 /// What returned means, on an ordinary file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
