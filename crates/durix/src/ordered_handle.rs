@@ -8,7 +8,8 @@ use durix_pmem::{Hardware, Medium};
 
 use crate::coding::{encode_into, prefixed_range, undecodable};
 use crate::encode::{GivenAs, Key, PrefixOf, Value};
-use crate::map::{Handle, Map};
+use crate::map::Map;
+use crate::map_handle::Handle;
 use crate::sessions::Cached;
 use crate::{Direction, Error, KeyRange, Result};
 
