@@ -70,17 +70,12 @@ mod types;
 mod unsettled;
 mod versions;
 mod visible;
+mod vocabulary;
 
 pub use builder::DbBuilder;
 pub use compact::Compacted;
 pub use copy::CopyReport;
 pub use db::Db;
-pub use durix_index::{
-    Batch, Change, Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex,
-    Pairs, Result, Ticket,
-};
-pub use durix_pmem::pool::{Durability, Guarantee, Reach};
-pub use durix_pmem::{Hardware, Level, Medium, Op, Pool, PoolOptions, Session};
 pub use encode::{Decode, Encode, Key, Named, TypeTag, Value};
 pub use map::Map;
 pub use map_batch::MapBatch;
@@ -94,3 +89,7 @@ pub use transaction::recover::recover;
 pub use transaction::{Later, Savepoint, Transaction, TxIndex, TxIter, TxMap, TxPairs, TxRange};
 pub use types::Types;
 pub use unsettled::Unsettled;
+pub use vocabulary::{
+    Batch, Change, Cursor, Direction, Durability, Error, Finding, Guarantee, Hardware, Index, IndexStats, KeyRange,
+    Lengths, Level, Limits, Medium, Op, OrderedIndex, Pairs, Pool, PoolOptions, Reach, Result, Session, Ticket,
+};
