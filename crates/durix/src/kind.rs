@@ -10,6 +10,8 @@ use durix_pmem::{Hardware, Kind, Medium, Pool};
 
 use crate::{Error, Index, Lengths, Result};
 
+/// A kind of index: its name, what it takes and promises, and how an index of it is opened.
+///
 /// ```
 /// let masstree: durix::kind::Entry = durix::kind::named("masstree")?;
 /// println!("{}: {}", masstree.name, masstree.about);
@@ -19,6 +21,8 @@ use crate::{Error, Index, Lengths, Result};
 #[doc(inline)]
 pub use durix_index::kind::Entry;
 
+/// A function that says what a kind is called.
+///
 /// ```
 /// use durix::{Hardware, kind};
 ///
@@ -30,6 +34,8 @@ pub use durix_index::kind::Entry;
 #[doc(inline)]
 pub use durix_index::kind::Names;
 
+/// What the structure of a kind implements, so that it can be opened by the name of the kind.
+///
 /// ```
 /// use durix::kind::Openable;
 /// use durix::{Hardware, Limits};

@@ -1,5 +1,7 @@
 //! What the facade takes from the layers below, with examples in the facade's terms: indices over bytes, and the pool they lie in.
 
+/// What calls that can fail return.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -15,6 +17,8 @@
 #[doc(inline)]
 pub use durix_index::Result;
 
+/// What can go wrong. Each error is one line that says what happened, with the values, and what to do.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -31,6 +35,8 @@ pub use durix_index::Result;
 #[doc(inline)]
 pub use durix_index::Error;
 
+/// An index over bytes: what every kind can do, in the caller's operation. [`Map`](crate::Map) is for typed keys and values.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -48,6 +54,8 @@ pub use durix_index::Error;
 #[doc(inline)]
 pub use durix_index::Index;
 
+/// An index over bytes that keeps the order of keys.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -67,6 +75,8 @@ pub use durix_index::Index;
 #[doc(inline)]
 pub use durix_index::OrderedIndex;
 
+/// A walk over the pairs of an index over bytes.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -82,6 +92,8 @@ pub use durix_index::OrderedIndex;
 #[doc(inline)]
 pub use durix_index::Cursor;
 
+/// Which way a walk over an index over bytes goes. Walks over maps have `.rev()`.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -100,6 +112,8 @@ pub use durix_index::Cursor;
 #[doc(inline)]
 pub use durix_index::Direction;
 
+/// A range of keys in bytes.
+///
 /// ```
 /// use std::ops::Bound;
 ///
@@ -112,6 +126,8 @@ pub use durix_index::Direction;
 #[doc(inline)]
 pub use durix_index::KeyRange;
 
+/// Changes to an index over bytes. [`MapBatch`](crate::MapBatch) is for maps.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -129,6 +145,8 @@ pub use durix_index::KeyRange;
 #[doc(inline)]
 pub use durix_index::Batch;
 
+/// What a [`Batch`] does to a key: a new value, or `None` for its removal.
+///
 /// ```
 /// use durix::{Batch, Change};
 ///
@@ -140,6 +158,8 @@ pub use durix_index::Batch;
 #[doc(inline)]
 pub use durix_index::Change;
 
+/// Pairs of bytes that a walk has read, in one buffer.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -161,6 +181,8 @@ pub use durix_index::Change;
 #[doc(inline)]
 pub use durix_index::Pairs;
 
+/// The greatest lengths that an index takes, in bytes.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -173,6 +195,8 @@ pub use durix_index::Pairs;
 #[doc(inline)]
 pub use durix_index::Limits;
 
+/// Which lengths of keys, or of values, an index takes.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -186,6 +210,8 @@ pub use durix_index::Limits;
 #[doc(inline)]
 pub use durix_index::Lengths;
 
+/// What a caller waits for until everything that was done before is durable.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -198,6 +224,8 @@ pub use durix_index::Lengths;
 #[doc(inline)]
 pub use durix_index::Ticket;
 
+/// An inconsistency that a check has found.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -212,6 +240,8 @@ pub use durix_index::Ticket;
 #[doc(inline)]
 pub use durix_index::Finding;
 
+/// The number of keys of an index, and the space that it takes.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -225,6 +255,8 @@ pub use durix_index::Finding;
 #[doc(inline)]
 pub use durix_index::IndexStats;
 
+/// When a change of an index is durable.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -238,6 +270,8 @@ pub use durix_index::IndexStats;
 #[doc(inline)]
 pub use durix_pmem::pool::Durability;
 
+/// Which crashes a change survives, and from when on. It prints as a sentence.
+///
 /// ```
 /// use durix::{Guarantee, Level, Reach};
 ///
@@ -248,6 +282,8 @@ pub use durix_pmem::pool::Durability;
 #[doc(inline)]
 pub use durix_pmem::pool::Guarantee;
 
+/// Which crashes the contents of a file survive.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -260,6 +296,8 @@ pub use durix_pmem::pool::Guarantee;
 #[doc(inline)]
 pub use durix_pmem::pool::Reach;
 
+/// How durable a change in an ordinary file is when its call returns.
+///
 /// ```
 /// use std::time::Duration;
 ///
@@ -275,6 +313,8 @@ pub use durix_pmem::pool::Reach;
 #[doc(inline)]
 pub use durix_pmem::Level;
 
+/// What an index stands on: real hardware, or a simulated one in tests.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -291,6 +331,8 @@ pub use durix_pmem::Level;
 #[doc(inline)]
 pub use durix_pmem::Medium;
 
+/// The medium of real machines.
+///
 /// ```
 /// use durix::{Hardware, Medium};
 ///
@@ -303,6 +345,8 @@ pub use durix_pmem::Medium;
 #[doc(inline)]
 pub use durix_pmem::Hardware;
 
+/// Options of the file below a database.
+///
 /// ```
 /// use durix::{Db, PoolOptions};
 ///
@@ -316,6 +360,8 @@ pub use durix_pmem::Hardware;
 #[doc(inline)]
 pub use durix_pmem::PoolOptions;
 
+/// The file below a database, with its indices.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -326,6 +372,8 @@ pub use durix_pmem::PoolOptions;
 #[doc(inline)]
 pub use durix_pmem::Pool;
 
+/// A thread's ticket to a pool, for operations on indices over bytes.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
@@ -338,6 +386,8 @@ pub use durix_pmem::Pool;
 #[doc(inline)]
 pub use durix_pmem::Session;
 
+/// An operation: the scope in which a thread reads and changes indices over bytes.
+///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
 /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);

@@ -52,6 +52,8 @@ pub use serde_value::Named;
 pub use tag::TypeTag;
 pub use tuple::PrefixOf;
 
+/// Why a key or a value cannot be written, or bytes cannot be read as one.
+///
 /// ```
 /// use durix::Decode;
 /// use durix::encode::Unfit;
