@@ -222,7 +222,7 @@ impl<'h, K: Key, V: Value, M: Medium> HandleRange<'h, K, V, M> {
         Iterator::take(self.expecting(pairs), pairs)
     }
 
-    /// The same walk, whose first step reads so many pairs, from whichever end. It is for short walks back: `.rev().take(n)` cannot know
+    /// The same walk, whose first step reads this number of pairs, from whichever end. It is for short walks back: `.rev().take(n)` cannot know
     /// the number.
     ///
     /// ```
