@@ -24,8 +24,9 @@ for package in "$work"/package/package/*.crate; do
 done
 export CARGO_TARGET_DIR=${GUIDE_TARGET_DIR:-$work/target}
 cd "$work"
-# The first page's commands. `cargo add` and `cargo install` ask the registry, where nothing is before the first release.
-commands=$(sed -n '/^```sh$/,/^```$/p' "$checkout/docs/guide/getting-started.md" | sed '/^```/d')
+# The commands of a project, at the top of the first page. `cargo add` and `cargo install` ask the registry, where nothing is before the
+# first release.
+commands=$(sed -n '/^```sh$/,/^```$/p' "$checkout/docs/guide/getting-started.md" | sed '/^```$/q' | sed '/^```/d')
 commands=$(sed "s|cargo add durix|cargo add --quiet durix --path $(echo "$work"/crates/durix-[0-9]*)|
     s|cargo install durix-cli|cargo build --quiet --manifest-path $(echo "$work"/crates/durix-cli-*)/Cargo.toml|" <<<"$commands")
 eval "$commands"
@@ -69,7 +70,7 @@ for page in README.md $pages; do
         else
             printf '// %s\nfn main() -> Result<(), Box<dyn std::error::Error>> {\n%s\nOk(())\n}\n' "$page" "$example" >"$file"
         fi
-    done < <(awk '/^```rust(,ignore)?$/ { on = 1; next } on && /^```$/ { on = 0; printf "%c", 0; next }
+    done < <(awk '/^```rust(,ignore|,no_run)?$/ { on = 1; next } on && /^```$/ { on = 0; printf "%c", 0; next }
         on && !/^# / && $0 != "#" { print }' "$checkout/$page")
 done
 cargo build --quiet --bins
@@ -83,6 +84,9 @@ export PATH=$CARGO_TARGET_DIR/debug:$PATH
 shell() {
     sed -n '/^```sh$/,/^```$/p' "$checkout/docs/guide/$1.md" | sed '/^```/d; s/--rounds [0-9]*/--rounds 1/; s/durix bench/& --ops 100/'
 }
+# Of the first page, all but the commands of the project.
+bash -euc "$(shell getting-started | sed '1,/^cargo install/d')" | tee outside
+grep -q "^grace$(printf '\t')1906$" outside
 bash -euc "$(shell which-kind)"
 bash -euc "$(shell transactions)"
 bash -euc "$(shell operations)"

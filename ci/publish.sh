@@ -20,15 +20,15 @@ for package in "$work"/target/package/*.crate; do
 done
 cargo new --quiet --name newcomer "$work/newcomer"
 cd "$work/newcomer"
-echo 'tempfile = "3"' >>Cargo.toml
 for folder in "$work"/unpacked/*; do
     name=$(basename "$folder" | sed 's/-[0-9][0-9.]*$//')
     [ "$name" = durix-cli ] || echo "$name = \"*\"" >>Cargo.toml
     patches+="$name = { path = \"$folder\" }"$'\n'
 done
 printf '\n[patch.crates-io]\n%s' "$patches" >>Cargo.toml
-# The lines that rustdoc hides are part of the program.
-sed -n '/^```rust$/,/^```$/p' "$readme" | sed '/^```/d; s/^# //' >src/main.rs
+sed -n '/^```rust,no_run$/,/^```$/p' "$readme" | sed '/^```/d' >src/main.rs
+# Twice: the second run finds the file of the first.
+cargo run
 cargo run
 # The command is a program: no dependency, but a project of its own with the same packages.
 sed -n '/^\[patch/,$p' Cargo.toml >>"$(echo "$work"/unpacked/durix-cli-*)/Cargo.toml"

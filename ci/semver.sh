@@ -19,5 +19,8 @@ fi
 # The command is a program: nobody links it.
 published=$(grep -L '^publish = false' crates/*/Cargo.toml | xargs sed -n 's/^name = "\(durix.*\)"/-p \1/p' | sort -u | grep -v durix-cli)
 # shellcheck disable=SC2086 # Each name is a word.
-cargo semver-checks --baseline-rev "$baseline" $published
+if ! cargo semver-checks --baseline-rev "$baseline" $published; then
+    echo "semver: something in the crates named above breaks programs written for $baseline, or could not be compared. Undo it, or raise the version" >&2
+    exit 1
+fi
 echo "semver: no change since $baseline breaks a program, or the versions say so"

@@ -304,8 +304,9 @@ pub struct ExecArgs {
     pub pool: PoolArgs,
     /// The script; standard input if none is given, or `-`
     ///
-    /// Lines are `put INDEX KEY VALUE`, `del INDEX KEY` and `get INDEX KEY`, read with the escapes that `scan` writes (\x20 is a space in a key; a key and a blank behind it put an empty value); empty ones
-    /// and those that begin with # are skipped. All changes are made together, or none
+    /// Lines are `put INDEX KEY VALUE`, `del INDEX KEY` and `get INDEX KEY`, read with the escapes that `scan` writes (\x20 is a space in a
+    /// key; a key and a space after it put an empty value). Empty lines and lines that begin with # are skipped. All changes are made together,
+    /// or none
     #[arg(value_name = "FILE")]
     pub script: Option<PathBuf>,
     /// Print JSON
@@ -565,8 +566,9 @@ pub struct TortureArgs {
     /// What survives a kill
     #[arg(long, value_enum, default_value = "shadow")]
     pub medium: TortureMedium,
-    /// Work on a pool with a journal: what a thread has waited for (immediate) or a sync covers (interval=5ms) must be in the files when the
-    /// process is killed
+    /// Work on a pool with a journal: immediate or interval=5ms
+    ///
+    /// What a thread has waited for (immediate) or a sync covers (interval=5ms) must be in the files when the process is killed.
     #[arg(long, value_name = "LEVEL", default_value = "process")]
     pub durability: Level,
     /// Seed of everything random but the moments of the kills
@@ -575,8 +577,9 @@ pub struct TortureArgs {
     /// Number of keys; a hundred to a million over the rounds unless set, if the kind is meant for as many
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub keys: Option<u64>,
-    /// Largest size of the pool in bytes: with so many keys that they do not fit, it is full all the time, and what it refuses must have
-    /// changed nothing
+    /// Largest size of the pool in bytes
+    ///
+    /// With more keys than fit, the pool is full all the time, and what it refuses must have changed nothing.
     #[arg(long, value_name = "BYTES", default_value_t = crate::torture::DEFAULT_MAX_SIZE, value_parser = clap::value_parser!(u64).range(1 << 20..))]
     pub max_size: u64,
     /// Folder to work in; DURIX_DIR or /dev/shm unless set

@@ -451,6 +451,8 @@ fn pools_that_are_not_there_or_not_pools_are_told() {
     for verb in [&["get", "--pool", "letter", "k"][..], &["stat", "--pool", "letter"], &["load", "--pool", "letter"]] {
         place.fails(verb, 4, "letter is not a Durix pool");
     }
+    std::fs::write(place.path("short"), "x").unwrap();
+    place.fails(&["stat", "--pool", "short"], 4, "short is not a Durix pool (1 byte in all)");
     assert_eq!(std::fs::read(place.path("letter")).unwrap().len(), 45, "a foreign file stays as it is");
 }
 

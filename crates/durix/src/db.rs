@@ -368,7 +368,7 @@ impl<M: Medium> Db<M> {
         self.shared.sessions.with(&self.shared.pool, |cached| Ok(self.shared.pool.commit(&mut cached.session)?))
     }
 
-    /// When the lock table of a map goes that no transaction uses: after so many plain updates and so much time. For tests.
+    /// When the lock table of a map that no transaction uses is dropped: after this number of plain updates and this time. For tests.
     #[doc(hidden)]
     pub fn set_idle_tables(&self, updates: u32, time: Duration) {
         self.shared.transactions.set_idle(updates, time);

@@ -10,7 +10,43 @@ use durix_pmem::{Hardware, Kind, Medium, Pool};
 
 use crate::{Error, Index, Lengths, Result};
 
-pub use durix_index::kind::{Entry, Names, Openable};
+/// A kind of index: its name, what it takes and promises, and how an index of it is opened.
+///
+/// ```
+/// let masstree: durix::kind::Entry = durix::kind::named("masstree")?;
+/// println!("{}: {}", masstree.name, masstree.about);
+/// assert!(masstree.ordered && !masstree.experimental);
+/// # Ok::<(), durix::Error>(())
+/// ```
+#[doc(inline)]
+pub use durix_index::kind::Entry;
+
+/// A function that says what a kind is called.
+///
+/// ```
+/// use durix::{Hardware, kind};
+///
+/// let names: kind::Names = |kind| kind::kinds::<Hardware>().iter().find(|entry| entry.kind == kind).map(|entry| entry.name);
+/// let masstree = kind::named::<Hardware>("masstree")?;
+/// assert_eq!(names(masstree.kind), Some("masstree"));
+/// # Ok::<(), durix::Error>(())
+/// ```
+#[doc(inline)]
+pub use durix_index::kind::Names;
+
+/// What the structure of a kind implements, so that it can be opened by the name of the kind.
+///
+/// ```
+/// use durix::kind::Openable;
+/// use durix::{Hardware, Limits};
+///
+/// // What an index will take, before there is one.
+/// fn limits<T: Openable<Hardware>>() -> Limits {
+///     T::LIMITS
+/// }
+/// ```
+#[doc(inline)]
+pub use durix_index::kind::Openable;
 
 /// The kind of an index whose creator does not choose.
 ///

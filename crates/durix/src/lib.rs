@@ -54,7 +54,10 @@ pub mod kind;
 mod map;
 mod map_batch;
 mod map_bulk;
+mod map_calls;
+mod map_handle;
 mod map_iter;
+mod map_later;
 mod names;
 mod ordered;
 mod ordered_handle;
@@ -67,20 +70,16 @@ mod types;
 mod unsettled;
 mod versions;
 mod visible;
+mod vocabulary;
 
 pub use builder::DbBuilder;
 pub use compact::Compacted;
 pub use copy::CopyReport;
 pub use db::Db;
-pub use durix_index::{
-    Batch, Change, Cursor, Direction, Error, Finding, Index, IndexStats, KeyRange, Lengths, Limits, OrderedIndex,
-    Pairs, Result, Ticket,
-};
-pub use durix_pmem::pool::{Durability, Guarantee, Reach};
-pub use durix_pmem::{Hardware, Level, Medium, Op, Pool, PoolOptions, Session};
 pub use encode::{Decode, Encode, Key, Named, TypeTag, Value};
-pub use map::{Handle, Map};
+pub use map::Map;
 pub use map_batch::MapBatch;
+pub use map_handle::Handle;
 pub use map_iter::Iter;
 pub use names::TypeNames;
 pub use ordered::{OrderedMap, Range};
@@ -90,3 +89,7 @@ pub use transaction::recover::recover;
 pub use transaction::{Later, Savepoint, Transaction, TxIndex, TxIter, TxMap, TxPairs, TxRange};
 pub use types::Types;
 pub use unsettled::Unsettled;
+pub use vocabulary::{
+    Batch, Change, Cursor, Direction, Durability, Error, Finding, Guarantee, Hardware, Index, IndexStats, KeyRange,
+    Lengths, Level, Limits, Medium, Op, OrderedIndex, Pairs, Pool, PoolOptions, Reach, Result, Session, Ticket,
+};

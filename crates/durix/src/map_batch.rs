@@ -31,7 +31,7 @@ impl<K: Key, V: Value> Default for MapBatch<K, V> {
 }
 
 impl<K: Key, V: Value> MapBatch<K, V> {
-    /// An empty one.
+    /// An empty batch.
     ///
     /// ```
     /// let batch = durix::MapBatch::<String, u64>::new();
@@ -104,7 +104,7 @@ impl<K: Key, V: Value> MapBatch<K, V> {
         self.batch.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no change.
     ///
     /// ```
     /// assert!(durix::MapBatch::<String, u64>::new().is_empty());

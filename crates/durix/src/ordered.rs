@@ -296,7 +296,7 @@ impl<K: Key, V: Value, M: Medium> Range<'_, K, V, M> {
         Iterator::take(self.expecting(pairs), pairs)
     }
 
-    /// The same walk, whose steps read no more than so many pairs, from whichever end. It is for short walks back: `.rev().take(n)` cannot
+    /// The same walk, whose steps read no more than this number of pairs, from whichever end. It is for short walks back: `.rev().take(n)` cannot
     /// know the number.
     ///
     /// ```

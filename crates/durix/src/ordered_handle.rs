@@ -8,7 +8,8 @@ use durix_pmem::{Hardware, Medium};
 
 use crate::coding::{encode_into, prefixed_range, undecodable};
 use crate::encode::{GivenAs, Key, PrefixOf, Value};
-use crate::map::{Handle, Map};
+use crate::map::Map;
+use crate::map_handle::Handle;
 use crate::sessions::Cached;
 use crate::{Direction, Error, KeyRange, Result};
 
@@ -221,7 +222,7 @@ impl<'h, K: Key, V: Value, M: Medium> HandleRange<'h, K, V, M> {
         Iterator::take(self.expecting(pairs), pairs)
     }
 
-    /// The same walk, whose first step reads so many pairs, from whichever end. It is for short walks back: `.rev().take(n)` cannot know
+    /// The same walk, whose first step reads this number of pairs, from whichever end. It is for short walks back: `.rev().take(n)` cannot know
     /// the number.
     ///
     /// ```

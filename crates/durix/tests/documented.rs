@@ -5,6 +5,10 @@ use std::path::Path;
 /// What is public by a line of source.
 fn public(line: &str) -> Option<&str> {
     let item = line.trim_start().strip_prefix("pub ")?;
+    // What another crate has, and the facade passes on: one item a line, so that each can have an example.
+    if let Some(path) = item.strip_prefix("use durix_") {
+        return Some(path.rsplit("::").next().unwrap_or(path).trim_end_matches(';'));
+    }
     let item = ["const fn", "unsafe fn"].iter().fold(item, |item, words| match item.strip_prefix(words) {
         Some(rest) if !rest.is_empty() => &item[words.len() - 2..],
         _ => item,
@@ -16,7 +20,7 @@ fn public(line: &str) -> Option<&str> {
 
 /// The public items of a file whose documentation has no example. Those of tests and hidden ones are nobody's.
 fn without_example(source: &str) -> Vec<String> {
-    let (mut missing, mut example, mut within, mut hidden) = (Vec::new(), false, false, false);
+    let (mut missing, mut example, mut within, mut hidden, mut exported) = (Vec::new(), false, false, false, false);
     // Within an attribute of several lines.
     let mut attribute = false;
     for line in source.lines().take_while(|line| *line != "#[cfg(test)]") {
@@ -31,16 +35,19 @@ fn without_example(source: &str) -> Vec<String> {
             }
             _ if attribute || text.starts_with("#[") => {
                 hidden |= text.contains("doc(hidden)");
+                exported |= text == "#[macro_export]";
                 attribute = !text.ends_with(']');
             }
             _ => {
-                if let Some(name) = public(line)
+                let of_macro =
+                    line.strip_prefix("macro_rules! ").filter(|_| exported).and_then(|name| name.split(' ').next());
+                if let Some(name) = public(line).or(of_macro)
                     && !example
                     && !hidden
                 {
                     missing.push(name.to_owned());
                 }
-                (example, within, hidden) = (false, false, false);
+                (example, within, hidden, exported) = (false, false, false, false);
             }
         }
     }
@@ -102,8 +109,20 @@ impl Shown {
 pub trait Trait {
     fn method();
 }
+macro_rules! inner {}
+#[macro_export]
+macro_rules! outer {}
+pub use durix_index::Batch;
+pub use durix_index::{Cursor, Direction};
+/// ```
+/// let ticket = durix::Ticket::DURABLE;
+/// ```
+#[doc(inline)]
+pub use durix_index::Ticket;
+pub use inner::Inner;
 #[cfg(test)]
 pub fn of_a_test() {}
 ";
-    assert_eq!(without_example(source), ["Bare", "only_compiled", "undocumented"]);
+    let missing = ["Bare", "only_compiled", "undocumented", "outer", "Batch", "{Cursor, Direction}"];
+    assert_eq!(without_example(source), missing);
 }

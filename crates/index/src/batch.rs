@@ -19,12 +19,12 @@ struct Item {
 }
 
 impl Batch {
-    /// An empty one.
+    /// An empty batch.
     pub fn new() -> Self {
         Batch::default()
     }
 
-    /// An empty one with memory for so many changes, and so many bytes of their keys and values.
+    /// An empty batch with memory for this number of changes, and for `bytes` bytes of their keys and values.
     pub fn with_capacity(changes: usize, bytes: usize) -> Self {
         Batch { bytes: Vec::with_capacity(bytes), items: Vec::with_capacity(changes) }
     }
@@ -55,7 +55,7 @@ impl Batch {
         self.items.len()
     }
 
-    /// Whether there is none.
+    /// Whether the batch has no change.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

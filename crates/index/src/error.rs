@@ -31,7 +31,8 @@ pub enum Error {
 
     /// The kind of index takes keys, or values, of one length only.
     #[error(
-        "a {role} of {len} bytes does not fit: this kind of index takes {role}s of exactly {expected} bytes (u64, i64, [u8; 8]); use a kind that takes any length (`durix kinds` lists all)"
+        "a {role} of {} does not fit: this kind of index takes {role}s of exactly {expected} bytes (u64, i64, [u8; 8]); use a kind that takes any length (`durix kinds` lists all)",
+        bytes(*len)
     )]
     WrongLength {
         /// Which of the two: "key" or "value".
@@ -217,6 +218,11 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unfit(pub String);
+
+/// A length for a message.
+fn bytes(len: usize) -> String {
+    if len == 1 { "1 byte".into() } else { format!("{len} bytes") }
+}
 
 fn titled(index: &str) -> String {
     if index.is_empty() { "the index".into() } else { format!("index {index:?}") }

@@ -618,10 +618,10 @@ impl Finding {
         let what = match (held, found) {
             (held, found) if held == found => return None,
             (held, found) if held.count == found.count => {
-                format!("the {} entries are not those that were put there", held.count)
+                format!("its entries ({}) are not those that were put there", held.count)
             }
             _ => {
-                format!("{} entries are found, and there were {}", found.count, held.count)
+                format!("entries found: {}; there were {}", found.count, held.count)
             }
         };
         Some(Finding { offset, what })

@@ -33,7 +33,7 @@ impl Pairs {
         self.words + self.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no pair.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.ends.is_empty()

@@ -67,10 +67,10 @@ impl fmt::Display for Finding {
                 write!(f, "the node at {off:#x} with key {key:#x} is reachable where it does not belong, or twice")
             }
             Finding::OtherEntries { held, found, .. } if held == found => {
-                write!(f, "the {held} entries are not those that were put there")
+                write!(f, "its entries ({held}) are not those that were put there")
             }
             Finding::OtherEntries { held, found, .. } => {
-                write!(f, "{found} entries are found, and there were {held}")
+                write!(f, "entries found: {found}; there were {held}")
             }
             Finding::DamagedMark { off } => write!(f, "the closing mark of the index, at {off:#x}, is damaged"),
             Finding::Damaged { off } => write!(f, "the checksum of the node at {off:#x} is wrong"),

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::args::ExecArgs;
 use crate::failure::{Code, Failure};
-use crate::output::Out;
+use crate::output::{self, Out};
 use crate::pools;
 use crate::text::{Codec, unescape};
 
@@ -195,7 +195,6 @@ fn report(as_json: bool, found: &Found, changes: usize, guarantee: &str) -> Resu
         }
     }
     out.finish()?;
-    let noun = if changes == 1 { "change" } else { "changes" };
-    eprintln!("durix: {changes} {noun} in one transaction; {guarantee}");
+    eprintln!("durix: {} in one transaction; {guarantee}", output::counted(changes as u64, "change"));
     Ok(())
 }

@@ -80,7 +80,11 @@ fn here(args: &PoolArgs) -> Result<Here, Failure> {
         let guarantee = Guarantee::at(options.level_on(&file));
         if file.is_in_memory() { guarantee.in_memory() } else { guarantee }
     };
-    Ok(Here { mapping, medium: medium.describe(), guarantee, written_limit })
+    // Without the word that the line already begins with.
+    let medium = medium.describe();
+    let medium =
+        medium.strip_prefix("hardware (").and_then(|kind| kind.strip_suffix(')')).unwrap_or(&medium).to_owned();
+    Ok(Here { mapping, medium, guarantee, written_limit })
 }
 
 /// The indices, looked into if the pool can be opened beside whoever has it open; otherwise a note says why not.
@@ -155,10 +159,7 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
             ),
         ),
         ("mapping", here.mapping.into()),
-        (
-            "hardware",
-            here.medium.strip_prefix("hardware (").and_then(|m| m.strip_suffix(')')).unwrap_or(&here.medium).into(),
-        ),
+        ("hardware", here.medium.clone()),
         ("guarantee", reach(here.guarantee)),
         (
             "memory",
@@ -170,10 +171,8 @@ fn as_text(args: &StatArgs, stats: &Stats, here: &Here, rows: &[IndexRow], note:
         ("indices", format!("{} of {}", stats.indices.len(), stats.geometry.indices)),
     ];
     let rows_of = |(name, value): (&str, String)| vec![name.to_owned(), value];
-    let mut text = table(&[], lines.into_iter().map(rows_of).collect(), &[]);
-    if let Some(note) = note {
-        text.push_str(&format!("\nnote      {note}"));
-    }
+    let note = note.map(|note| ("note", note.to_owned()));
+    let mut text = table(&[], lines.into_iter().chain(note).map(rows_of).collect(), &[]);
     if !rows.is_empty() {
         let cells = |row: &IndexRow| {
             let number = |of: fn(&Inside) -> u64| row.inside.as_ref().map_or_else(|| "-".into(), |i| of(i).to_string());

@@ -370,9 +370,12 @@ fn succeeded(
     let strict = durability == durix::Durability::Strict || args.durability == Level::Immediate;
     let promise = if strict && !matches!(args.durability, Level::Interval(_)) { "acknowledged" } else { "synced" };
     output::line(&format!(
-        "{kills} kills ({in_recovery} in recovery) in {} rounds, {acknowledged} operations ended, up to {largest} keys, \
-         {growths} times the pool had grown, {refused} operations found no room: nothing {promise} was lost ({:.0} s, seed {})",
-        args.rounds,
+        "{} ({in_recovery} in recovery) in {}; {} ended, up to {}; growths of the pool: {growths}; operations without \
+         room: {refused}. Nothing {promise} was lost ({:.0} s, seed {})",
+        output::counted(*kills, "kill"),
+        output::counted(args.rounds, "round"),
+        output::counted(*acknowledged, "operation"),
+        output::counted(*largest, "key"),
         took.as_secs_f64(),
         torture.seed,
     ))?;

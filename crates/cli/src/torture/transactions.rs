@@ -391,9 +391,13 @@ impl Torture<'_> {
             }))?;
         } else {
             output::line(&format!(
-                "{} kills ({} in recovery) in {rounds} rounds, 3 maps of {} accounts: every sum held, and no transaction \
-                 that {promised} was lost ({seconds:.0} s, seed {})",
-                self.kills, self.in_recovery, self.accounts, self.seed,
+                "{} ({} in recovery) in {}, 3 maps of {}: every sum held, and no transaction that {promised} was lost \
+                 ({seconds:.0} s, seed {})",
+                output::counted(self.kills, "kill"),
+                self.in_recovery,
+                output::counted(rounds, "round"),
+                output::counted(self.accounts, "account"),
+                self.seed,
             ))?;
         }
         Ok(Code::Done)

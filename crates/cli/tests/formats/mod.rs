@@ -122,7 +122,7 @@ fn lines_that_cannot_be_read_are_told_with_their_number() {
         ("csv", "3,\"a\nb\"\nx,c\n", "line 3 of standard input: key"),
         ("csv", "1,\"a\n", "line 1 of standard input: a field whose quotes do not end"),
         ("json", "{\"key\":1,\"value\":\"a\"}\n\n{\"key\":2}\n", "line 3 of standard input: \"value\" is missing"),
-        ("json", "{\"key\":256,\"value\":\"a\"}\n", "line 1 of standard input: key 256"),
+        ("json", "{\"key\":256,\"value\":\"a\"}\n", "line 1 of standard input: key 256: 256 is not of type u8"),
         ("json", "{\"key\":1,\n", "line 1 of standard input: not JSON"),
         ("json", "{\"key\":{\"hex\":\"0102\"},\"value\":\"a\"}\n", "these bytes are no u8"),
         ("hex", "01\t616\n", "line 1 of standard input: value 616: bytes have two hexadecimal digits"),

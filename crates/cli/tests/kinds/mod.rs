@@ -84,7 +84,7 @@ fn a_dump_of_one_kind_becomes_an_index_of_any_other() {
     for kind in of_words() {
         let args = ["restore", "--pool", "never", "--kind", kind.name];
         let ended = place.fed(&args, texts.as_bytes());
-        fails(&ended, &args, 4, "bytes does not fit: this kind of index takes keys of exactly 8 bytes");
+        fails(&ended, &args, 4, " does not fit: this kind of index takes keys of exactly 8 bytes");
         let typed = texts.replace("\tbytes\tbytes", "\tstring\tbytes");
         let ended = place.fed(&args, typed.as_bytes());
         fails(&ended, &args, 4, "line 2 of the dump: a ");

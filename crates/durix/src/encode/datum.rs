@@ -115,7 +115,21 @@ impl TypeTag {
 }
 
 fn unfit(datum: &Datum, type_name: &str) -> Unfit {
-    Unfit(format!("{datum:?} is not of type {type_name}"))
+    Unfit(format!("{} is not of type {type_name}", shown(datum)))
+}
+
+/// A datum for a message.
+fn shown(datum: &Datum) -> String {
+    match datum {
+        Datum::Absent => "nothing".into(),
+        Datum::Bool(bool) => bool.to_string(),
+        Datum::Unsigned(n) => n.to_string(),
+        Datum::Signed(n) => n.to_string(),
+        Datum::Float(n) => n.to_string(),
+        Datum::Text(text) => format!("{text:?}"),
+        Datum::Bytes(bytes) => format!("\"{}\"", bytes.escape_ascii()),
+        Datum::List(parts) => format!("[{}]", parts.iter().map(shown).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 fn name(code: u8) -> String {

@@ -45,13 +45,24 @@ mod tuple;
 mod uuid;
 
 pub use datum::Datum;
-pub use durix_index::Unfit;
 pub use given::{GivenAs, PartGivenAs};
 pub use list::Element;
 pub use part::{KeyPart, Part};
 pub use serde_value::Named;
 pub use tag::TypeTag;
 pub use tuple::PrefixOf;
+
+/// Why a key or a value cannot be written, or bytes cannot be read as one.
+///
+/// ```
+/// use durix::Decode;
+/// use durix::encode::Unfit;
+///
+/// let unfit: Unfit = u64::decode(b"short").unwrap_err();
+/// println!("{unfit}");
+/// ```
+#[doc(inline)]
+pub use durix_index::Unfit;
 
 /// What can be written as bytes. A type and what it borrows as (`String` and `str`) are written alike.
 ///

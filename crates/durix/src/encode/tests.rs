@@ -365,6 +365,15 @@ fn text_that_is_no_such_type_is_an_error() {
     assert!(TypeTag::BYTES.from_text("x").is_none() && <[u8; 4] as Key>::tag().to_text(b"abcd").is_none());
 }
 
+#[test]
+fn data_of_another_type_are_named_as_a_user_writes_them() {
+    let told = |datum: Datum| <(u8, String) as Key>::tag().from_datum(&datum).unwrap_err().to_string();
+    assert_eq!(told(Datum::Unsigned(1)), "1 is not of type (u8, string)");
+    assert_eq!(told(Datum::Bytes(b"a\xff".into())), "\"a\\xff\" is not of type (u8, string)");
+    let list = Datum::List(vec![Datum::Signed(-1), Datum::Text("b".into()), Datum::Bool(true), Datum::Absent]);
+    assert_eq!(told(list), "[-1, \"b\", true, nothing] is not of type (u8, string)");
+}
+
 #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 struct User {
     name: String,

@@ -594,6 +594,11 @@ pub(crate) fn not_a_pool_by_length(name: &str, len: u64) -> Error {
     if len == 0 {
         Error::Unfinished { name: name.into() }
     } else {
-        Error::NotAPool { name: name.into(), found: format!("{len} bytes in all") }
+        Error::NotAPool { name: name.into(), found: bytes_in_all(len) }
     }
+}
+
+/// What is found in a file that is too short.
+pub(super) fn bytes_in_all(len: u64) -> String {
+    if len == 1 { "1 byte in all".into() } else { format!("{len} bytes in all") }
 }

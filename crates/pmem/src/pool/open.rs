@@ -9,8 +9,8 @@ use super::asking::asking;
 use super::file::PoolFile;
 use super::geometry::{EPOCHS_OFF, Geometry, HEADER_SIZE, SPARE_OFF, SPARE_SIZE};
 use super::header::{
-    Accept, HeaderRef, Sound, State, journal_of, journal_of_damaged, not_a_pool_by_length, replayed_state, salt_of,
-    with_spare,
+    Accept, HeaderRef, Sound, State, bytes_in_all, journal_of, journal_of_damaged, not_a_pool_by_length,
+    replayed_state, salt_of, with_spare,
 };
 use super::layout::{Header, MAGIC, MAGIC_CREATING};
 use super::options::PoolOptions;
@@ -48,7 +48,7 @@ fn content(backing: &dyn Backing) -> Result<Content> {
         MAGIC if len >= HEADER_SIZE => Content::Pool,
         MAGIC_CREATING => Content::Nothing,
         0 if is_zero(backing, len)? => Content::Nothing,
-        _ if len < 8 => Content::Foreign(format!("{len} bytes in all")),
+        _ if len < 8 => Content::Foreign(bytes_in_all(len)),
         found => Content::Foreign(format!("{found:#018x} as its first word")),
     })
 }
