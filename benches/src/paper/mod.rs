@@ -196,28 +196,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_is_found_by_its_name_and_a_near_one_is_proposed() {
-        for figure in FIGURES {
-            assert_eq!(find(figure.name).unwrap().name, figure.name);
-            let named = FIGURES.iter().filter(|f| f.name == figure.name).count();
-            assert_eq!(named, 1, "{}", figure.name);
-        }
-        let text = find("cso-fig7").unwrap_err().to_string();
-        assert_eq!(text, "there is no figure \"cso-fig7\", did you mean cso-fig7a; `paper list` names all");
-        assert_eq!(
-            find("nonsense").unwrap_err().to_string(),
-            "there is no figure \"nonsense\"; `paper list` names all"
-        );
-    }
-
-    #[test]
-    fn wrong_keys_are_refused_before_anything_is_measured() {
-        let error = |name, keys| run(find(name).unwrap(), true, Some(keys)).unwrap_err().to_string();
-        assert_eq!(error("cso-fig4a", 100), "cso-fig4a has no keys: leave --keys out");
-        assert_eq!(error("cso-fig7a", 3), "--keys 3: at least 16, at most 268435456");
-    }
-
-    #[test]
     fn distances_are_levenshteins() {
         for (a, b, d) in [("", "", 0), ("abc", "abc", 0), ("abc", "ac", 1), ("kitten", "sitting", 3), ("", "xy", 2)] {
             assert_eq!(distance(a, b), d, "{a} {b}");

@@ -1,5 +1,6 @@
-//! Kills processes that work on a pool: what the torture tests of single structures share. The command's `torture` has a driver
-//! of its own, which needs no test binary.
+//! Kills processes that work on a pool: what the torture tests of single structures share. These are in `tests/`, and not with their
+//! structures, since this package is not optimised: they compile for long and compute little. The command's `torture` has a driver of
+//! its own, which needs no test binary.
 //!
 //! A test runs its own binary as a child, which has a test named `child` as its body ([`task`]). Each thread of the child counts
 //! on a [`Board`], a file, how many operations it has begun and ended. The parent kills the child at a random moment ([`kill`]) and
