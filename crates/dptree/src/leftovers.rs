@@ -9,6 +9,9 @@
 //! | the other side of a range | a descriptor of the side that counts is damaged, its first one is zero, or the side is not known | the leaves that the first side does not name |
 //! | log record | its version is at least its range's floor; of one key the highest version; of a batch all records are there | its key and value, or that the key is not there |
 //!
+//! Where a range does not say its floor, an old log record may count in place of what was merged since. The closing mark tells which records count;
+//! if it does not go with any, the keys of these records are *doubtful*.
+//!
 //! Where the pool's table of space is damaged, so that a range or a leaf lies in no extent of the owner, chunks that belong to nobody count, too,
 //! if they begin as an extent of a tree does.
 //!
@@ -37,11 +40,11 @@ use crate::values::Records;
 
 /// Keys and values of all blocks that count.
 pub(crate) fn read<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Vec<Leftover> {
-    read_with_removed(op, root).0
+    read_blocks(op, root).all
 }
 
 /// The same, and with it what `more` gives: records to which nothing in them leads, of words that are lost. It is called with what tells of a
-/// word whether it is. `known` tells the words to which something sound leads. What was removed lately has its record still, and in the log the
+/// word whether it is. `known` tells the words to which something sound leads; of these the doubtful ones may be lost. What was removed lately has its record still, and in the log the
 /// record of its removal. If the closing mark says that what leads to the words is as it was, or that no word is missing, none is lost. If it says
 /// that one is, it tells which record that one led to.
 pub(crate) fn read_with_records<M: Medium>(
@@ -51,8 +54,8 @@ pub(crate) fn read_with_records<M: Medium>(
     heads: &[(u64, u64)],
     more: impl FnOnce(&dyn Fn(u64) -> bool) -> Vec<Leftover>,
 ) -> Vec<Leftover> {
-    let (mut all, removed) = read_with_removed(op, root);
-    let mut sound = known(&all);
+    let Read { mut all, removed, doubtful } = read_blocks(op, root);
+    let mut sound = &known(&all) - &doubtful;
     let mut none_is_lost = false;
     if let Marked::Held(held) = root.marked(op) {
         if let Some(missing) = only_missing(&all, &sound, held, heads) {
@@ -82,8 +85,48 @@ fn totals(all: &[Leftover]) -> Totals {
     Totals { count: all.len() as u64, sum }
 }
 
-/// Keys and values of all blocks that count, and the keys whose newest log record is that of a removal, whether it counts or was merged.
-fn read_with_removed<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> (Vec<Leftover>, BTreeSet<u64>) {
+/// What the blocks hold.
+struct Read {
+    /// Keys and values of all blocks that count.
+    all: Vec<Leftover>,
+    /// Keys whose newest log record is that of a removal, whether it counts or was merged.
+    removed: BTreeSet<u64>,
+    /// Keys of which it is not known whether their newest log record counts.
+    doubtful: BTreeSet<u64>,
+}
+
+/// A log record in a range that does not say its floor, and what the leaves hold instead.
+struct Doubtful {
+    version: u64,
+    key: u64,
+    logged: Option<u64>,
+    merged: Option<u64>,
+}
+
+/// Takes the oldest of these records back, as many as make the entries those of the closing mark, and returns whether there is such a number.
+fn take_back(pairs: &mut BTreeMap<u64, u64>, doubtful: &mut [Doubtful], held: Totals) -> bool {
+    let part = |key, value: Option<u64>| value.map_or((0, 0), |value| (1, tally::entry(key, value)));
+    let all = pairs.iter().map(|(key, value)| tally::entry(*key, *value));
+    let mut now = Totals { count: pairs.len() as u64, sum: all.fold(0, u64::wrapping_add) };
+    doubtful.sort_by_key(|one| one.version);
+    let mut back = 0;
+    while now != held {
+        let Some(one) = doubtful.get(back) else { return false };
+        let [(logged, out), (merged, into)] = [one.logged, one.merged].map(|value| part(one.key, value));
+        now.count = now.count + merged - logged;
+        now.sum = now.sum.wrapping_sub(out).wrapping_add(into);
+        back += 1;
+    }
+    for one in &doubtful[..back] {
+        match one.merged {
+            Some(value) => _ = pairs.insert(one.key, value),
+            None => _ = pairs.remove(&one.key),
+        }
+    }
+    true
+}
+
+fn read_blocks<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> Read {
     let shape = read_shape(op, root).unwrap_or(Options::default().shape);
     let first = op.load(&root_words(op, root).first, Relaxed).get();
     let known = root.pool().space().extents(op, root.owner());
@@ -105,13 +148,23 @@ fn read_with_removed<M: Medium>(op: &Op<'_, M>, root: &Root<M>) -> (Vec<Leftover
     let mut pairs = BTreeMap::new();
     ranges.iter().for_each(|range| blocks.add_pairs(range, &mut pairs));
     let (newest, removed) = blocks.newest(&ranges, &pages);
-    for (key, (_, value)) in newest {
-        match value {
-            Some(value) => _ = pairs.insert(key, value),
-            None => _ = pairs.remove(&key),
+    let mut doubtful = Vec::new();
+    for (key, Newer { version, value: logged, is_certain }) in newest {
+        let merged = match logged {
+            Some(value) => pairs.insert(key, value),
+            None => pairs.remove(&key),
+        };
+        if !is_certain && logged != merged {
+            doubtful.push(Doubtful { version, key, logged, merged });
         }
     }
-    (pairs.into_iter().map(|(key, word)| Leftover { key, word }).collect(), removed)
+    if let Marked::Held(held) = root.marked(op)
+        && take_back(&mut pairs, &mut doubtful, held)
+    {
+        doubtful.clear();
+    }
+    let doubtful = doubtful.into_iter().map(|one| one.key).collect();
+    Read { all: pairs.into_iter().map(|(key, word)| Leftover { key, word }).collect(), removed, doubtful }
 }
 
 /// The extents, those too that the pool's table of space has lost: they have heads. One of units reaches to the next head, or as far as chunks
@@ -139,8 +192,17 @@ struct Blocks<'a, 's, M: Medium> {
     pages: Vec<u64>,
 }
 
-/// The version and the value of each key's newest record; no value: it was removed.
-type Newest = HashMap<u64, (u64, Option<u64>)>;
+/// Each key's newest record.
+type Newest = HashMap<u64, Newer>;
+
+/// A log record that counts, or may count.
+struct Newer {
+    version: u64,
+    /// No value: the key was removed.
+    value: Option<u64>,
+    /// Whether it counts for sure, because its range says its floor.
+    is_certain: bool,
+}
 
 /// A range, as far as it can be read.
 struct Range {
@@ -309,12 +371,12 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
                 let last = last.entry(key).or_default();
                 *last = (*last).max((version, value.is_none()));
             }
-            if !(floor_of(key).max(1)..=SANE_VERSION).contains(&version) {
+            let floor = floor_of(key);
+            if !(floor.max(1)..=SANE_VERSION).contains(&version) {
                 return;
             }
-            let entry = newest.entry(key).or_insert((version, value));
-            if version >= entry.0 {
-                *entry = (version, value);
+            if newest.get(&key).is_none_or(|newer: &Newer| version >= newer.version) {
+                newest.insert(key, Newer { version, value, is_certain: floor > 0 });
             }
         };
         let polarities: BTreeMap<u64, Option<u64>> = pages.iter().map(|page| (*page, self.polarity(*page))).collect();
@@ -340,5 +402,28 @@ impl<'a, 's, M: Medium> Blocks<'a, 's, M> {
         let [magic, size, polarity, sum] =
             [&head.magic, &head.size, &head.polarity, &head.sum].map(|word| self.op.load(word, Relaxed));
         (magic == PAGE_MAGIC && sum == head_sum(magic, size) && polarity < 2).then_some(polarity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three keys were merged at version 10, after what the log still has of two of them; a fourth was logged later.
+    #[test]
+    fn the_closing_mark_tells_which_log_records_of_a_range_without_a_floor_count() {
+        let right = BTreeMap::from([(1, 11), (2, 22), (4, 44)]);
+        let held = right.iter().map(|(key, value)| tally::entry(*key, *value)).fold(0, u64::wrapping_add);
+        let held = Totals { count: 3, sum: held };
+        let mut pairs = BTreeMap::from([(1, 11), (2, 20), (3, 30), (4, 44)]);
+        let doubtful = |version, key, logged, merged| Doubtful { version, key, logged, merged };
+        let mut all =
+            [doubtful(12, 4, Some(44), None), doubtful(7, 2, Some(20), Some(22)), doubtful(3, 3, Some(30), None)];
+        let before = pairs.clone();
+        assert!(!take_back(&mut pairs, &mut all, Totals { count: 3, sum: 7 }));
+        assert_eq!(pairs, before, "no number of them goes with that mark");
+        assert!(take_back(&mut pairs, &mut all, held));
+        assert_eq!(pairs, right);
+        assert!(take_back(&mut pairs, &mut [], held), "all are right");
     }
 }

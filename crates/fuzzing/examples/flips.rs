@@ -1,5 +1,6 @@
 //! `flips [flips a kind] [seed] [kinds]`: the table of `docs/measurements/damage.md`, of all kinds if none is named. `flips journaled …` and `flips journal …`: those of journaled pools, flips in
-//! the pool's file or in the journal. `flips missed …`: what was flipped where, of those that were missed. `flips lost …`: of those where
+//! the pool's file or in the journal. `flips journaled-lost-beyond …`: what was flipped in the pool's file where `repair` lost keys that lie in no damaged
+//! node. `flips missed …`: what was flipped where, of those that were missed. `flips lost …`: of those where
 //! `repair` saved fewer than nine tenths of the keys. `flips lost-beyond …`: of those where it lost keys that lie in no damaged node.
 //! `flips taken-for-sound [pages a kind]`: damaged pages that count as sound after their index was opened and changed.
 
@@ -40,7 +41,11 @@ fn main() {
         return;
     }
     let directory = std::env::temp_dir().join(format!("durix-flips-{}", std::process::id()));
-    print!("{}", flips::journaled_table(&directory, form == "journaled", count, seed));
+    if form == "journaled-lost-beyond" {
+        print!("{}", flips::journaled_lost_beyond(&directory, count, seed, &kinds));
+    } else {
+        print!("{}", flips::journaled_table(&directory, form == "journaled", count, seed));
+    }
     let _ = std::fs::remove_dir_all(directory);
 }
 

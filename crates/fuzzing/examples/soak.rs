@@ -2,7 +2,7 @@
 //! the time is over. Four of 256 cases damage the files of a journaled pool. Prints how many cases ran, and each that panicked or in which a
 //! call took longer than 100 ms (4 s with files): as an input of `durix_fuzzing::damage::damage_and_use`, or after the word `files` of
 //! `damage_files`, in hexadecimal. Before each batch of 256 cases it prints the batch's seed, so that a signal is found again with
-//! `soak 1 <seed>`.
+//! `soak 1 <seed>`. At the end it prints how many cases each kind had.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -41,6 +41,9 @@ fn main() {
         .map(|name| damage::pristine().iter().position(|pristine| pristine.entry.name == name).expect("a kind") as u8);
     let (start, mut cases, mut failed) = (Instant::now(), 0_u64, 0_u64);
     let mut told = start;
+    let names: Vec<&str> = damage::pristine().iter().map(|pristine| pristine.entry.name).collect();
+    let kinds = names.len() / 2;
+    let mut of_kind = vec![0_u64; kinds];
     std::panic::set_hook(Box::new(|_| ()));
     damage::longest_call(Duration::from_millis(100));
     let directory = std::env::temp_dir().join(format!("durix-soak-{}", std::process::id()));
@@ -63,6 +66,7 @@ fn main() {
                 failed += 1;
             }
             cases += 1;
+            of_kind[usize::from(input[0]) % kinds] += 1;
         }
         seed += 1;
         if told.elapsed() > Duration::from_secs(10) {
@@ -72,4 +76,5 @@ fn main() {
     }
     let _ = std::fs::remove_dir_all(directory);
     println!("end before batch {seed}: {cases} cases, {failed} failed, in {} s", start.elapsed().as_secs());
+    names.iter().zip(of_kind).for_each(|(name, cases)| println!("{name}: {cases}"));
 }

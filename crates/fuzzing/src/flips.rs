@@ -336,6 +336,17 @@ fn flipped(image: &[u8], lines: &[usize], size: Size, random: &mut Random) -> Ve
     image
 }
 
+/// A flip: its size, where it lies, and the line before and after.
+fn described(size: Size, before: &[u8], after: &[u8]) -> String {
+    let changed = (0..after.len()).find(|at| before[*at] != after[*at]).expect("it differs");
+    let line = changed / 64 * 64;
+    let words = |image: &[u8]| {
+        let words = image[line..line + 64].chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8")));
+        words.map(|word| format!("{word:x}")).collect::<Vec<_>>().join(" ")
+    };
+    format!("{size:?} at {changed:#x}: {} -> {}", words(before), words(after))
+}
+
 impl Subject {
     /// Fills an index of a kind.
     ///
@@ -376,17 +387,10 @@ impl Subject {
             while image == self.image {
                 image = self.flipped(size, &mut random);
             }
-            let changed = (0..image.len()).find(|at| image[*at] != self.image[*at]).expect("it differs");
-            let line = changed / 64 * 64;
-            let words = |image: &[u8]| {
-                let words =
-                    image[line..line + 64].chunks(8).map(|word| u64::from_le_bytes(word.try_into().expect("8")));
-                words.map(|word| format!("{word:x}")).collect::<Vec<_>>().join(" ")
-            };
-            let after = words(&image);
+            let what = described(size, &self.image, &image);
             let outcome = self.look(image);
             tally.count(outcome);
-            tell(outcome, &format!("{size:?} at {changed:#x}: {} -> {after}", words(&self.image)));
+            tell(outcome, &what);
         }
         tally
     }
@@ -551,6 +555,14 @@ impl Journaled {
     /// # Panics
     /// If a file cannot be written.
     pub fn draw(&self, flips: u64, seed: u64) -> JournaledTally {
+        self.draw_and_tell(flips, seed, &mut |_, _| ())
+    }
+
+    /// The same, and calls `tell` after each with how many keys `repair` has lost beyond damaged nodes so far, and what was flipped.
+    ///
+    /// # Panics
+    /// As [`draw`](Self::draw).
+    pub fn draw_and_tell(&self, flips: u64, seed: u64, tell: &mut dyn FnMut(u64, &str)) -> JournaledTally {
         let path = if self.last.is_some() { DiskJournal::path_of(&self.path) } else { self.path.clone() };
         let image = std::fs::read(&path).expect("there");
         let file = OpenOptions::new().write(true).open(&path).expect("there");
@@ -573,6 +585,7 @@ impl Journaled {
             // What a flip in the journal costs lies elsewhere: all lines count as damaged that the journal has and the file has not.
             let lines = if self.last.is_some() { BTreeSet::new() } else { changed_lines(&image, &changed) };
             self.look(in_last, &lines, &mut tally);
+            tell(tally.repaired.lost_beyond, &described(size, &image, &changed));
             write(&file, &image, first..end);
         }
         tally
@@ -692,6 +705,28 @@ pub fn journaled_table(directory: &Path, closed: bool, flips: u64, seed: u64) ->
             saved % 10,
             repaired.least,
         );
+    }
+    text
+}
+
+/// What was flipped in the files of closed journaled pools where `repair` lost keys that lie in no damaged node, a line each, with the number
+/// of keys. Files are made in that directory.
+///
+/// # Panics
+/// If an index cannot be made.
+pub fn journaled_lost_beyond(directory: &Path, flips: u64, seed: u64, kinds: &[String]) -> String {
+    let mut text = String::new();
+    let is_wanted = |entry: &Entry| kinds.is_empty() || kinds.iter().any(|name| name == entry.name);
+    for entry in kind::kinds::<Hardware>().into_iter().filter(is_wanted) {
+        let (name, directory) = (entry.name, directory.join(entry.name));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let mut before = 0;
+        Journaled::new(entry, &directory, true).draw_and_tell(flips, seed, &mut |lost, what| {
+            if lost > before {
+                let _ = writeln!(text, "{name}: {} lost, {what}", lost - before);
+            }
+            before = lost;
+        });
     }
     text
 }

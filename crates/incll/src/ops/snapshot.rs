@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::{Medium, Off, Persistent, Word};
 
-use crate::Policy;
 use crate::error::{Error, Result};
 use crate::layout::{Border, Kinds, Node, Permutation, SLOTS, kind, version};
 use crate::node::context::Context;
@@ -13,6 +12,7 @@ use crate::node::entry::Entry;
 use crate::node::part::Part;
 use crate::node::read::Wait;
 use crate::value::{Record, Value};
+use crate::{MAX_KEY, Policy};
 
 /// Words of a record that are asked for ahead: two lines. What comes after them the processor fetches by itself.
 const RECORD_START: usize = 16;
@@ -126,6 +126,15 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
         if entry.kind == kind::SUFFIX {
             if record.head.suffix() == 0 {
                 return Err(self.corrupt("a record without the rest of its key", Off::new(entry.word), 0));
+            }
+            // A scan that goes on from a longer key would come to it again.
+            if key.len() + record.head.suffix() > MAX_KEY {
+                let claimed = record.head.suffix() as u64;
+                return Err(self.corrupt(
+                    "a record with more of a key than there can be",
+                    Off::new(entry.word),
+                    claimed,
+                ));
             }
             record.suffix_into(key);
         }

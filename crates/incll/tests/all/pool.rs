@@ -1,10 +1,11 @@
 //! Trees in pools: one consistent cut for all of them, crashes around creation, clean closing, reopening, damage.
 
 use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::Ordering::Relaxed;
 
 use durix_crashsim::{Contract, Explorer, Report, Sites, mutation_sweep};
 use durix_incll::testing::trees as subject;
-use durix_incll::{Error, Masstree};
+use durix_incll::{Error, MAX_KEY, Masstree};
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::{Hardware, Plan, Pool, PoolOptions, Session};
 use subject::{Both, LEN, Map, Put, Remove, Sync, SyncByOther, Tested, all, options};
@@ -187,6 +188,36 @@ fn use_it(options: &PoolOptions, image: Vec<u8>) {
         ];
         if stuck.iter().any(|done| matches!(done, Err(Error::Stuck { .. }))) {
             return;
+        }
+    }
+}
+
+/// A walk goes on behind the last key that it has met. Behind one that was longer than keys can be it came to that one again, and again.
+#[test]
+fn a_record_that_claims_more_than_the_longest_key_is_corrupt() {
+    let pool: Pool = PoolOptions::new().create_on(HeapBacking::new(8 << 20), Hardware::PAGE_CACHE).unwrap();
+    let tree = Masstree::open(&pool, "t").unwrap();
+    let mut session = pool.session().unwrap();
+    let (key, value) = (b"a key of some length", [7; 20]);
+    let op = session.enter().unwrap();
+    tree.insert(&op, key, &value).unwrap();
+    // The lengths of a record's first word, without its checksum.
+    let head = |suffix: usize| (suffix as u64) << 29 | value.len() as u64;
+    let is_head = |word: u64| word << 18 >> 18 == head(key.len() - 8);
+    let words = op.slice("all", durix_pmem::Off::<durix_pmem::Word>::new(0), op.mapping().len() / 8).unwrap();
+    let heads: Vec<_> = words.iter().filter(|word| is_head(op.load(word, Relaxed))).collect();
+    let [record] = heads[..] else { panic!("{} words look like the record", heads.len()) };
+    for (suffix, is_sound) in [(MAX_KEY - 8, true), (MAX_KEY - 7, false)] {
+        op.store(record, head(suffix), Relaxed);
+        let mut longest = 0;
+        let walked = tree.range(&op, Bound::Unbounded, Bound::Unbounded, |key, _| {
+            longest = longest.max(key.len());
+            ControlFlow::Continue(())
+        });
+        if is_sound {
+            assert_eq!((walked.unwrap(), longest), ((), MAX_KEY));
+        } else {
+            assert!(matches!(walked, Err(Error::Corrupt { .. })), "{walked:?}, {longest}");
         }
     }
 }
