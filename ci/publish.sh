@@ -21,8 +21,6 @@ done
 cargo new --quiet --name newcomer "$work/newcomer"
 cd "$work/newcomer"
 echo 'tempfile = "3"' >>Cargo.toml
-# As the command has it, so that what both are built of has the same features, and is compiled once.
-echo 'clap = { version = "4", features = ["derive", "wrap_help"] }' >>Cargo.toml
 for folder in "$work"/unpacked/*; do
     name=$(basename "$folder" | sed 's/-[0-9][0-9.]*$//')
     [ "$name" = durix-cli ] || echo "$name = \"*\"" >>Cargo.toml
