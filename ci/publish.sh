@@ -20,8 +20,6 @@ for package in "$work"/target/package/*.crate; do
 done
 cargo new --quiet --name newcomer "$work/newcomer"
 cd "$work/newcomer"
-# As the command has it, so that what both are built of has the same features, and is compiled once.
-echo 'clap = { version = "4", features = ["derive", "wrap_help"] }' >>Cargo.toml
 for folder in "$work"/unpacked/*; do
     name=$(basename "$folder" | sed 's/-[0-9][0-9.]*$//')
     [ "$name" = durix-cli ] || echo "$name = \"*\"" >>Cargo.toml
