@@ -481,7 +481,19 @@ impl<'a, 's, M: Medium, A: UpperLayer> Chain<'a, 's, M, A> {
                 self.pages.tally(|tally| tally.inserted(self.op.slot(), tally::entry(key, value)));
                 return Ok(true);
             }
+            self.is_outside(off, place.link.0).inspect_err(|_| self.discard(node))?;
         }
+    }
+
+    /// Whether a link that has changed lies elsewhere than in the new node. In a damaged pool it may lie there, and each attempt writes the node
+    /// anew, so there would be no end to them.
+    #[cold]
+    fn is_outside(&self, new: Off<Node>, word: &Word<Link>) -> Result<()> {
+        let offset = self.op.off_of(word).get();
+        if offset / size_of::<Node>() as u64 != new.get() / size_of::<Node>() as u64 {
+            return Ok(());
+        }
+        Err(Error::Corrupt { what: "a link in a free node", offset, found: self.op.load(word, Relaxed).to_bits() })
     }
 
     /// Gives a node back that was allocated, where an operation ends with an error before anything leads to it.

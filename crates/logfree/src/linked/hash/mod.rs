@@ -323,6 +323,36 @@ mod tests {
     use durix_pmem::PoolOptions;
     use durix_pmem::backing::HeapBacking;
 
+    /// The buckets lie over nodes, and the one of a key where the next node has its value. An insert wrote the node, and with it a link that is not
+    /// settled, then settled the link, and began again, without an end.
+    #[test]
+    fn a_bucket_in_a_free_node_is_corrupt() {
+        const VALUE: u64 = 0x8989_8989_8989_8989;
+        let options = Options::default().buckets(16);
+        let mut is_met = false;
+        for bucket in 0..16 {
+            let pool = PoolOptions::new().create_on(HeapBacking::new(4 << 20), Hardware::PAGE_CACHE).unwrap();
+            let open = || HashTable::<Hardware>::open_with(&pool, "map", &options);
+            let (table, mut session) = (open().unwrap(), pool.session().unwrap());
+            let op = session.enter().unwrap();
+            assert!(table.insert(&op, 1, 1).unwrap() && table.remove(&op, 1).unwrap().is_some());
+            let free = table.map.pages.allocate(&op).unwrap();
+            table.map.pages.give_back(&op, free);
+            // Whichever node comes next: for some bucket it is the third word.
+            let words = table.map.pages.root().words(&op);
+            op.store(&words[ROOT_HEAD], free.get() + 64 + 16 - 8 * bucket, Relaxed);
+            drop((op, table));
+            let Ok(table) = open() else { continue };
+            for key in 0..64 {
+                match table.insert(&session.enter().unwrap(), key, VALUE) {
+                    Err(Error::Corrupt { what: "a link in a free node", .. }) => is_met = true,
+                    other => drop(other),
+                }
+            }
+        }
+        assert!(is_met);
+    }
+
     /// Half of the room is free, so each page that leaves the table of active pages is worth noting, and nobody needs it.
     #[test]
     fn pages_that_come_and_go_are_noted_once() {
