@@ -320,18 +320,18 @@ impl<M: Medium> WordMap<M> for HashCore<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use durix_pmem::PoolOptions;
     use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Bits, PoolOptions};
 
     /// The buckets lie over nodes, and the one of a key where the next node has its value. An insert wrote the node, and with it a link that is not
     /// settled, then settled the link, and began again, without an end.
     #[test]
     fn a_bucket_in_a_free_node_is_corrupt() {
-        const VALUE: u64 = 0x8989_8989_8989_8989;
         let options = Options::default().buckets(16);
         let mut is_met = false;
         for bucket in 0..16 {
-            let pool = PoolOptions::new().create_on(HeapBacking::new(4 << 20), Hardware::PAGE_CACHE).unwrap();
+            let pool = PoolOptions::new().initial_size(4 << 20);
+            let pool = pool.create_on(HeapBacking::new(4 << 20), Hardware::PAGE_CACHE).unwrap();
             let open = || HashTable::<Hardware>::open_with(&pool, "map", &options);
             let (table, mut session) = (open().unwrap(), pool.session().unwrap());
             let op = session.enter().unwrap();
@@ -341,10 +341,14 @@ mod tests {
             // Whichever node comes next: for some bucket it is the third word.
             let words = table.map.pages.root().words(&op);
             op.store(&words[ROOT_HEAD], free.get() + 64 + 16 - 8 * bucket, Relaxed);
+            // The value is a link that is not settled, to a node behind all others.
+            let last = Off::<Node>::new((4 << 20) - 64);
+            op.store(&op.at(last).key, u64::MAX, Relaxed);
+            let value = Link::to(last.get()).dirty().to_bits();
             drop((op, table));
             let Ok(table) = open() else { continue };
             for key in 0..64 {
-                match table.insert(&session.enter().unwrap(), key, VALUE) {
+                match table.insert(&session.enter().unwrap(), key, value) {
                     Err(Error::Corrupt { what: "a link in a free node", .. }) => is_met = true,
                     other => drop(other),
                 }
