@@ -649,7 +649,8 @@ pub fn taken_for_sound(entry: Entry, directory: &Path, most: usize) -> Vec<usize
     let is_taken_for_sound = |page: &usize| {
         paths.iter().zip(&whole).for_each(|(path, bytes)| std::fs::write(path, bytes).expect("written"));
         let (file, at) = (OpenOptions::new().write(true).open(&subject.path).expect("there"), page * 4096 + 2048 + 56);
-        let wrong = whole[0][at] ^ 1;
+        // Not the lowest bit: a log that fills a page with the validity bit of its words may store just that.
+        let wrong = whole[0][at] ^ 0x40;
         file.write_all_at(&[wrong], at as u64).expect("written");
         let journaled = options().durability(Level::Immediate).journal_segment(SEGMENT).accept_copy(true);
         let Ok(pool) = journaled.open(&subject.path) else { return false };

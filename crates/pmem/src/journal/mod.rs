@@ -440,7 +440,7 @@ impl Journal {
     fn make_room(&self, writer: &mut Writer, len: u64) -> Result<()> {
         if len > writer.segment {
             self.turn_over(writer);
-            self.try_checkpoint()?;
+            self.checkpoint()?;
             return self.enlarge(writer, len);
         }
         self.next_segment(writer)
@@ -466,7 +466,7 @@ impl Journal {
                 return Ok((place, header.place(place)));
             }
             if header.places >= most || !self.add_segment()? {
-                self.try_checkpoint()?;
+                self.checkpoint()?;
             }
         }
     }
@@ -526,8 +526,10 @@ impl Journal {
     /// # Errors
     /// [`Error::JournalFailed`].
     pub(crate) fn checkpoint(&self) -> Result<bool> {
+        let _one_at_a_time = lock(&self.checkpoint);
         self.failure().map_or(Ok(()), Err)?;
-        self.try_checkpoint().map_err(|error| self.fail(&error))
+        // Before another one can begin: it would skip the generations that were not carried over.
+        self.carry_waiting().map_err(|error| self.fail(&error))
     }
 
     /// Carries all records to the pool's file that are durable by now, also those of a generation that is not full. Returns whether there
@@ -546,8 +548,7 @@ impl Journal {
         Ok(self.checkpoint()? || has_records)
     }
 
-    fn try_checkpoint(&self) -> Result<bool> {
-        let _one_at_a_time = lock(&self.checkpoint);
+    fn carry_waiting(&self) -> Result<bool> {
         let full = {
             let mut segments = lock(&self.segments);
             self.has_full.store(false, Ordering::Release);

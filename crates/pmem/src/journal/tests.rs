@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::LINE;
-use crate::backing::FileBacking;
+use crate::backing::{Access, BackingKind, FileBacking, Window};
 
 /// A journal with segments of 4096 bytes, and the pool's file.
 fn journal(dir: &tempfile::TempDir) -> (Journal, Arc<FileBacking>) {
@@ -233,6 +233,66 @@ fn a_header_is_durable_before_the_next_one_is_written() {
     assert!(journal.add_segment().unwrap());
     assert!(journal.checkpoint().unwrap());
     assert!(journal.add_segment().unwrap());
+}
+
+/// The pool's file, one sync of which fails; those after it succeed.
+#[derive(Debug)]
+struct FailsOnce(Arc<FileBacking>, AtomicBool);
+
+impl Backing for FailsOnce {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn kind(&self) -> BackingKind {
+        self.0.kind()
+    }
+    fn try_lock(&self, access: Access) -> Result<()> {
+        self.0.try_lock(access)
+    }
+    fn unlock(&self) {
+        self.0.unlock();
+    }
+    fn reset(&self) -> Result<()> {
+        self.0.reset()
+    }
+    fn map(&self, window: &Window<'_>) -> Result<()> {
+        self.0.map(window)
+    }
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.0.allocate(len)
+    }
+    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.0.read(offset, bytes)
+    }
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.0.write(offset, bytes)
+    }
+    fn sync(&self) -> Result<()> {
+        if self.1.swap(false, Ordering::Relaxed) { Err(Error::ForeignSession) } else { self.0.sync() }
+    }
+}
+
+/// The next one would skip what was not carried over. And who finds no free segment does not wait for ever.
+#[test]
+fn after_a_checkpoint_that_fails_there_is_no_other_one() {
+    // Threads have to meet between the failure and its mark.
+    for _ in 0..50 {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut journal, backing) = journal_of(&dir, 3 * layout::SLOT);
+        journal.backing = Arc::new(FailsOnce(backing, AtomicBool::new(true)));
+        let journal = &journal;
+        let mut writer = journal.writer();
+        (1..=3).for_each(|number| commit(journal, &mut writer, number, number * 60..number * 60 + 50));
+        std::thread::scope(|scope| {
+            let two = [(); 2].map(|()| scope.spawn(|| journal.checkpoint().is_err()));
+            assert!(two.map(|one| one.join().unwrap()).iter().all(|failed| *failed));
+        });
+        assert_eq!(headers(journal).iter().flatten().map(|header| header.oldest).max(), Some(0));
+        assert!(journal.free_place().is_err());
+    }
 }
 
 /// Commits wait for checkpoints then, as they do at the limit.
