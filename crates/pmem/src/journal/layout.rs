@@ -51,7 +51,7 @@
 //! | 4 | its address in the file |
 //! | 5 | pages |
 //! | 6 | newest generation that it covers |
-//! | 7 | zero |
+//! | 7 | for that of a checkpoint the sequence number after the last record of these; zero for that of a recovery |
 //! | 8… | for each page its number, and its entry in the [checksums](super::sums) once these generations are written |
 //!
 //! An intent with more pages than fit into a place has parts in the next ones; each part is an intent by itself.
@@ -153,6 +153,8 @@ impl Header {
         let pool = PoolId(bytes[24..40].try_into().expect("16 bytes"));
         let [salt, turn, segment, oldest, first, places] = [5, 6, 7, 8, 9, 10].map(|n| word(bytes, n));
         let sane = segment >= SLOT && segment.is_multiple_of(SLOT) && segment < u64::MAX / (4 * MAX_PLACES);
+        // Both are counted up from zero.
+        let sane = sane && oldest.max(first) < 1 << 62;
         (sane && (2..=MAX_PLACES).contains(&places)).then_some(Header {
             pool,
             salt,
@@ -292,6 +294,8 @@ pub struct Intent {
     pub generation: u64,
     /// The newest generation that it covers.
     pub last: u64,
+    /// For a checkpoint the sequence number after the last record of these; zero for a recovery.
+    pub next: u64,
     /// Zero for a checkpoint; for a recovery the sequence number after the last record.
     pub end: u64,
     /// Pages and their entries, ascending.
@@ -301,7 +305,7 @@ pub struct Intent {
 impl Intent {
     /// Its bytes, for a place.
     pub fn encode(&self, salt: u64, at: u64) -> Vec<u8> {
-        let head = [0, INTENT, self.generation, self.end, at, self.pages.len() as u64, self.last, 0];
+        let head = [0, INTENT, self.generation, self.end, at, self.pages.len() as u64, self.last, self.next];
         let pages = self.pages.iter().flat_map(|(page, entry)| [*page, *entry]);
         let mut bytes: Vec<u8> = head.into_iter().chain(pages).flat_map(u64::to_le_bytes).collect();
         let checksum = xxh3_64_with_seed(&bytes[8..], salt);
@@ -317,17 +321,17 @@ impl Intent {
         let len = usize::try_from(word(bytes, 5)).ok()?.checked_mul(16)?.checked_add(INTENT_HEAD)?;
         let bytes = bytes.get(..len)?;
         let pages = bytes[INTENT_HEAD..].chunks_exact(16).map(|pair| (word(pair, 0), word(pair, 1))).collect();
-        let found = Intent { generation, last: word(bytes, 6), end: word(bytes, 3), pages };
+        let found = Intent { generation, last: word(bytes, 6), next: word(bytes, 7), end: word(bytes, 3), pages };
         (xxh3_64_with_seed(&bytes[8..], salt) == word(bytes, 0)).then_some(found)
     }
 
     /// Its bytes for the places of a journal, and where they go: as many parts as are needed.
     pub fn parts(&self, header: &Header, of: IntentOf) -> impl Iterator<Item = (u64, Vec<u8>)> {
         let pages = (header.intent_len() as usize - INTENT_HEAD) / 16;
-        let Intent { generation, last, end, .. } = *self;
+        let Intent { generation, last, next, end, .. } = *self;
         (0..).zip(self.pages.chunks(pages)).map(move |(place, pages)| {
             let at = header.intent(of, place);
-            (at, Intent { generation, last, end, pages: pages.to_vec() }.encode(header.salt, at))
+            (at, Intent { generation, last, next, end, pages: pages.to_vec() }.encode(header.salt, at))
         })
     }
 
@@ -566,6 +570,13 @@ mod tests {
         }
         let sealed = Header { segment: 100, ..HEAD }.encode();
         assert_eq!(Header::decode(&sealed), None, "a segment that is no number of blocks");
+        for (oldest, first) in [(1 << 62, 11), (9, u64::MAX)] {
+            assert_eq!(
+                Header::decode(&Header { oldest, first, ..HEAD }.encode()),
+                None,
+                "numbers that nobody counts to"
+            );
+        }
         for (places, sane) in [(0, false), (1, false), (2, true), (MAX_PLACES, true), (MAX_PLACES + 1, false)] {
             assert_eq!(Header::decode(&Header { places, ..HEAD }.encode()).is_some(), sane, "{places} places");
         }
@@ -595,7 +606,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_an_intent_is_seen() {
-        let intent = Intent { generation: 9, last: 12, end: 0, pages: vec![(3, 30), (7, 70)] };
+        let intent = Intent { generation: 9, last: 12, next: 40, end: 0, pages: vec![(3, 30), (7, 70)] };
         let good = intent.encode(3, 4096);
         assert_eq!(good.len(), INTENT_HEAD + 32);
         assert_eq!(Intent::decode(&good, 3, 9, 4096), Some(intent.clone()));
@@ -614,7 +625,7 @@ mod tests {
     #[test]
     fn an_intent_of_many_pages_has_parts_in_several_places() {
         let pages: Vec<(u64, u64)> = (0..600).map(|page| (page, page + 1)).collect();
-        let intent = Intent { generation: 9, last: 11, end: 0, pages };
+        let intent = Intent { generation: 9, last: 11, next: 40, end: 0, pages };
         let parts: Vec<_> = intent.parts(&HEAD, IntentOf::Checkpoint).collect();
         let places = [0, 1, 2].map(|place| HEAD.intent(IntentOf::Checkpoint, place));
         assert_eq!(parts.iter().map(|(at, _)| *at).collect::<Vec<_>>(), places);
@@ -639,7 +650,7 @@ mod tests {
         assert_eq!(Head::next(&part[..128 + RECORD_HEAD], 0), Some((128, head)));
         assert_eq!(Head::next(&part[..128 + RECORD_HEAD - 8], 0), None, "cut off");
         assert_eq!(Head::next(&[], 0), None);
-        let intent = Intent { generation: 9, last: 12, end: 2, pages: vec![(3, 30), (7, 70)] }.encode(3, 4096);
+        let intent = Intent { generation: 9, last: 12, next: 0, end: 2, pages: vec![(3, 30), (7, 70)] }.encode(3, 4096);
         let head = Head { what: INTENT, number: 2, len: 96, checksum: word(&intent, 0), oldest: 9, ..head };
         assert_eq!(Head::next(&intent, 0), Some((0, head)));
     }

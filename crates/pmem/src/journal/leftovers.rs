@@ -223,7 +223,8 @@ mod tests {
             self.write(draft.seal(place));
         }
         fn intent(&mut self, generation: u64, end: u64, page: &Page) {
-            let intent = Intent { generation, last: generation, end, pages: vec![(1, self.sums.sum(1, page))] };
+            let intent =
+                Intent { generation, last: generation, next: 0, end, pages: vec![(1, self.sums.sum(1, page))] };
             self.write(&intent.encode(SALT, self.end));
         }
         /// What page 1 is worth, and its bytes, if the file and the table say this of it.
@@ -321,11 +322,14 @@ mod tests {
         let mut bench = Bench::new();
         bench.record(4, 1, 0..1, 2);
         for pages in [vec![(7, 70), (9, 90)], vec![(3, 30)]] {
-            let part = Intent { generation: 4, last: 4, end: 0, pages };
+            let part = Intent { generation: 4, last: 4, next: 2, end: 0, pages };
             bench.write(&part.encode(SALT, bench.end));
         }
         let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
-        assert_eq!(left.intents, [Intent { generation: 4, last: 4, end: 0, pages: vec![(3, 30), (7, 70), (9, 90)] }]);
+        assert_eq!(
+            left.intents,
+            [Intent { generation: 4, last: 4, next: 2, end: 0, pages: vec![(3, 30), (7, 70), (9, 90)] }]
+        );
     }
 
     /// Both headers are gone. Records of a generation that was carried over before the newest one are sound; what they say is in the pool's file,

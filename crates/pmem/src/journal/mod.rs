@@ -157,8 +157,12 @@ pub(crate) struct Journal {
     pub(crate) notes: Arc<NotesTicket>,
     pub(crate) level: Level,
     writer: Mutex<Writer>,
-    /// Held during a checkpoint: there is one at a time. Taken before `header` and `segments`.
+    /// Held during a checkpoint: there is one at a time. Taken before all others but `writer`.
     checkpoint: Mutex<()>,
+    /// Held while the journal's file is synced. The system tells of a write that fails once, whoever syncs.
+    syncing: Mutex<()>,
+    /// Held from the first write of a checkpoint to the pool's file until that is synced, and during other syncs of that file.
+    pool_file: Mutex<()>,
     /// The header that counts. Whoever writes a new one holds it until that is durable.
     header: Mutex<Header>,
     segments: Mutex<Segments>,
@@ -272,7 +276,9 @@ impl Journal {
             notes,
             level,
             writer: Mutex::new(writer),
-            checkpoint: Mutex::new(()),
+            checkpoint: Mutex::default(),
+            syncing: Mutex::default(),
+            pool_file: Mutex::default(),
             header: Mutex::new(header),
             segments: Mutex::new(Segments { free: vec![1], full: Vec::new(), most }),
             oldest: AtomicU64::new(0),
@@ -393,6 +399,20 @@ impl Journal {
         self.failed.get().map(|reason| Error::JournalFailed { name: self.name.clone(), reason: reason.clone() })
     }
 
+    /// Syncs the journal's file, whatever of it was written by whom. A failure is noted before anybody else can sync: the system would not tell
+    /// of it again.
+    fn sync_journal(&self) -> Result<()> {
+        let _alone = lock(&self.syncing);
+        self.failure().map_or(Ok(()), Err)?;
+        self.file.sync().map_err(|error| self.fail(&error))
+    }
+
+    /// To be held while the pool's file is synced for another reason than a checkpoint, so that its sync does not take what the system has to
+    /// tell of the checkpoint's writes.
+    pub(crate) fn pool_file(&self) -> MutexGuard<'_, ()> {
+        lock(&self.pool_file)
+    }
+
     /// Gives up for good. The first reason is kept.
     fn fail(&self, error: &Error) -> Error {
         let _ = self.failed.set(error.to_string());
@@ -426,7 +446,7 @@ impl Journal {
         let at = writer.place.1 + writer.used;
         let record = writer.draft.seal(Place { salt, generation, sequence, at });
         self.file.write_at(at, record)?;
-        self.file.sync()?; // PERSIST JN-A1<JN-A2: sync
+        self.sync_journal()?; // PERSIST JN-A1<JN-A2: sync
         writer.kept.extend_from_slice(record);
         writer.used += len;
         writer.sequence += 1;
@@ -482,9 +502,9 @@ impl Journal {
             }
             allocated => allocated?,
         }
-        self.file.sync()?; // PERSIST JN-G1<JN-G2: sync
+        self.sync_journal()?; // PERSIST JN-G1<JN-G2: sync
         self.file.write_at(next.slot(), &next.encode())?;
-        self.file.sync()?; // PERSIST JN-G2<JN-G3: sync
+        self.sync_journal()?; // PERSIST JN-G2<JN-G3: sync
         lock(&self.segments).free.push(header.places);
         *header = next;
         Ok(true)
@@ -510,7 +530,7 @@ impl Journal {
         let Writer { generation: oldest, sequence: first, .. } = *writer;
         let next = Header { turn: header.turn + 1, segment, oldest, first, places: 2, ..*header };
         self.file.allocate(next.file_len())?;
-        self.file.sync()?; // PERSIST JN-E1<JN-E2: sync
+        self.sync_journal()?; // PERSIST JN-E1<JN-E2: sync
         // PERSIST JN-E2<JN-A2: the sync of the record that needs the room
         self.file.write_at(next.slot(), &next.encode())?;
         let mut segments = lock(&self.segments);
@@ -562,16 +582,24 @@ impl Journal {
         let pages = self.sums.as_ref().map_or(Ok(Vec::new()), |sums| sums.after(&*self.backing, &images))?;
         if self.sums.is_ok() {
             let header = *lock(&self.header);
-            let intent =
-                Intent { generation: oldest.generation, last: newest.generation, end: 0, pages: pages.clone() };
+            let intent = Intent {
+                generation: oldest.generation,
+                last: newest.generation,
+                next: newest.next,
+                end: 0,
+                pages: pages.clone(),
+            };
             for (at, part) in intent.parts(&header, IntentOf::Checkpoint) {
                 self.file.write_at(at, &part)?;
             }
-            self.file.sync()?; // PERSIST JN-S1<JN-T2: sync
+            self.sync_journal()?; // PERSIST JN-S1<JN-T2: sync
         }
         // JN-T1: each of them was synced before it was kept.
-        carry::carry(&*self.backing, &images)?;
-        self.backing.sync()?; // PERSIST JN-T2<JN-S2, JN-T2<JN-T3: sync
+        {
+            let _alone = self.pool_file();
+            carry::carry(&*self.backing, &images)?;
+            self.backing.sync()?; // PERSIST JN-T2<JN-S2, JN-T2<JN-T3: sync
+        }
         if let Ok(sums) = &self.sums {
             sums.set(&pages)?;
             sums.sync()?; // PERSIST JN-S2<JN-T3: sync
@@ -579,7 +607,7 @@ impl Journal {
         let mut header = lock(&self.header);
         let next = Header { turn: header.turn + 1, oldest: newest.generation + 1, first: newest.next, ..*header };
         self.file.write_at(next.slot(), &next.encode())?;
-        self.file.sync()?; // PERSIST JN-T3<JN-T4: sync
+        self.sync_journal()?; // PERSIST JN-T3<JN-T4: sync
         *header = next;
         drop(header);
         self.oldest.store(next.oldest, Ordering::Release);

@@ -171,6 +171,17 @@ impl Replay {
                 segment.used += record.len() as u64;
                 (place.sequence, place.at) = (place.sequence + 1, segment.start + segment.used);
             }
+            if let Some(begun) = &self.checkpoint
+                && begun.last == place.generation
+                && begun.next != place.sequence
+            {
+                let Intent { next, .. } = begun;
+                let what = format!(
+                    "a checkpoint of all records before number {next} has begun, and number {} is damaged",
+                    place.sequence
+                );
+                return Err(damaged(&*file, what));
+            }
             (found, place.generation) = (found + 1, place.generation + 1);
         }
         // A record is written after the one before it was durable. So what is missing here is no torn end.
@@ -178,6 +189,17 @@ impl Replay {
             if let Some(later) = segment.later(Place { generation: oldest, ..place })? {
                 return Err(damaged(&*file, later.told(place.sequence)));
             }
+        }
+        // Behind what the header speaks of: a newer header is damaged, which was durable before anything was written there.
+        let Header { places, .. } = self.header;
+        let len = file.len()?.saturating_sub(self.header.file_len());
+        let tail = Reading { len, ..Reading::new(&*file, &self.header, places) };
+        let before = Place { generation: oldest, sequence: place.sequence.saturating_sub(1), ..place };
+        if tail.later(before)?.is_some() {
+            let what = format!(
+                "records lie behind the {places} segments that its header speaks of: a newer header is damaged"
+            );
+            return Err(damaged(&*file, what));
         }
         self.records = place.sequence - first;
         if let Some(last) = self.checkpoint.as_ref().map(|intent| intent.last).filter(|last| place.generation <= *last)
@@ -233,7 +255,7 @@ impl Replay {
         let pages = sums.map_or(Ok(Vec::new()), |sums| self.entries(backing, sums))?;
         if !pages.is_empty() {
             let (generation, end) = (self.header.oldest, self.header.first + self.records);
-            let intent = Intent { generation, last: u64::MAX, end, pages: pages.clone() };
+            let intent = Intent { generation, last: u64::MAX, next: 0, end, pages: pages.clone() };
             for (at, part) in intent.parts(&self.header, IntentOf::Recovery) {
                 self.file.write_at(at, &part)?;
             }
@@ -531,7 +553,7 @@ mod tests {
         assert_eq!(Replay::header(&*file).unwrap(), header, "the other one has strayed");
         for (end, counts) in [(21, true), (22, false), (0, false)] {
             let at = header.intent(IntentOf::Recovery, 0);
-            let intent = Intent { generation: 8, last: u64::MAX, end, pages: vec![(1, 2)] };
+            let intent = Intent { generation: 8, last: u64::MAX, next: 0, end, pages: vec![(1, 2)] };
             file.write_at(at, &intent.encode(3, at)).unwrap();
             let replay = Replay::read(&Here(Arc::clone(&file)), false, "pool", header.pool, 3).unwrap();
             assert_eq!(replay.recovery.is_some(), counts, "of a recovery of records up to {end}");
@@ -542,7 +564,7 @@ mod tests {
     #[test]
     fn generations_are_found_in_whatever_places_they_lie() {
         let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 5 };
-        let read = |places: &[u64], damaged: Option<u64>, last: Option<u64>| {
+        let read_of = |places: &[u64], damaged: Option<u64>, last: Option<u64>, known: u64| {
             let file = Arc::new(file(header.file_len()));
             file.write_at(header.slot(), &header.encode()).unwrap();
             for (number, at) in (0..).zip(places) {
@@ -557,12 +579,17 @@ mod tests {
             }
             if let Some(last) = last {
                 let at = header.intent(IntentOf::Checkpoint, 0);
-                let intent = Intent { generation: 8, last, end: 0, pages: vec![(1, 2)] };
+                let intent = Intent { generation: 8, last, next: 14 + last, end: 0, pages: vec![(1, 2)] };
                 file.write_at(at, &intent.encode(3, at)).unwrap();
+            }
+            if known < places.len() as u64 {
+                let older = Header { turn: 5, places: known, ..header };
+                file.write_at(older.slot(), &older.encode()).unwrap();
             }
             let replay = Replay::read(&Here(file), false, "pool", header.pool, 3);
             replay.map(|replay| (replay.records, replay.begun.count())).map_err(|error| error.to_string())
         };
+        let read = |places: &[u64], damaged, last| read_of(places, damaged, last, 5);
         assert_eq!(read(&[], None, None), Ok((0, 0)));
         for places in [[0, 1, 2, 3, 4], [4, 2, 0, 3, 1], [1, 0, 4, 2, 3]] {
             assert_eq!(read(&places, None, None), Ok((5, 0)), "{places:?}");
@@ -575,6 +602,36 @@ mod tests {
             let error = read(&places[..2], None, Some(10)).unwrap_err();
             assert!(error.contains("of generations 8 to 10 has begun, and the records end before"), "{error}");
         }
+        // The header that speaks of the last segments is damaged: the one before it does not know of their records.
+        for known in 2..4 {
+            let error = read_of(&[0, 1, 2, 3], None, None, known).unwrap_err();
+            assert!(error.contains("a newer header is damaged"), "{known}: {error}");
+        }
+        assert_eq!(read_of(&[0, 1], None, None, 2), Ok((2, 0)), "an added segment without records");
+    }
+
+    /// All of its records were durable, so none of them is a torn end.
+    #[test]
+    fn the_last_record_of_a_checkpoint_that_has_begun_is_needed() {
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 2 };
+        let read = |damaged: bool| {
+            let file = Arc::new(file(header.file_len()));
+            file.write_at(header.slot(), &header.encode()).unwrap();
+            for (sequence, at) in [(21, header.place(0)), (22, header.place(0) + record(PLACE).len() as u64)] {
+                let place = Place { salt: 3, generation: 8, sequence, at };
+                file.write_at(at, &record(place)).unwrap();
+                if damaged && sequence == 22 {
+                    file.write_at(at + 80, &[9]).unwrap();
+                }
+            }
+            let at = header.intent(IntentOf::Checkpoint, 0);
+            let intent = Intent { generation: 8, last: 8, next: 23, end: 0, pages: vec![(1, 2)] };
+            file.write_at(at, &intent.encode(3, at)).unwrap();
+            Replay::read(&Here(file), false, "pool", header.pool, 3).map(|replay| replay.records)
+        };
+        assert_eq!(read(false).unwrap(), 2);
+        let error = read(true).unwrap_err().to_string();
+        assert!(error.contains("all records before number 23 has begun, and number 22 is damaged"), "{error}");
     }
 
     /// A crash leaves any of the parts of an intent that was not synced. Those of an earlier checkpoint, or another recovery, do not count.
@@ -585,7 +642,7 @@ mod tests {
         for there in 0..8u32 {
             let file = Arc::new(file(header.file_len()));
             for (generation, end) in [(7, 5), (8, 4), (8, 5)] {
-                let intent = Intent { generation, last: u64::MAX, end, pages: pages.clone() };
+                let intent = Intent { generation, last: u64::MAX, next: 0, end, pages: pages.clone() };
                 let parts = intent.parts(&header, IntentOf::Recovery).enumerate();
                 for (_, (at, bytes)) in parts.filter(|(part, _)| (generation, end) != (8, 5) || there >> part & 1 == 1)
                 {

@@ -160,7 +160,7 @@ mod tests {
         // One head in two pieces; one record behind a damaged one; an intent.
         let places = [(1, 8, 3), (2, 4096, 100), (3, 20_000, 1), (4, LEN - 8 * 1000, 100)];
         places.iter().for_each(|(number, at, lines)| put(&mut bytes, *at, &record(*number, *at, *lines)));
-        let intent = Intent { generation: 3, last: 3, end: 0, pages: vec![(1, 10), (2, 20)] };
+        let intent = Intent { generation: 3, last: 3, next: 0, end: 0, pages: vec![(1, 10), (2, 20)] };
         put(&mut bytes, 40_000, &intent.encode(7, 40_000));
         let (found, checked, is_complete) = search(&bytes);
         assert!(is_complete);

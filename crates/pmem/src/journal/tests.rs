@@ -235,6 +235,83 @@ fn a_header_is_durable_before_the_next_one_is_written() {
     assert!(journal.add_segment().unwrap());
 }
 
+/// A file whose first sync takes long and fails; those after it succeed, as on Linux: the failure is told once.
+#[derive(Debug)]
+struct ToldOnce(DiskJournal, AtomicBool);
+
+impl JournalFile for ToldOnce {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, bytes)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.0.write_at(offset, bytes)
+    }
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+    fn allocate(&self, len: u64) -> Result<()> {
+        self.0.allocate(len)
+    }
+    fn sync(&self) -> Result<()> {
+        if !self.1.swap(false, Ordering::Relaxed) {
+            return self.0.sync();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        Err(Error::ForeignSession)
+    }
+    fn sync_name(&self) -> Result<()> {
+        self.0.sync_name()
+    }
+}
+
+/// The sync of a checkpoint's header writes the record, too, and is told that it failed.
+#[test]
+fn a_record_whose_write_another_sync_has_seen_failing_is_not_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut journal, _) = journal_of(&dir, 5 * layout::SLOT);
+    let file = DiskJournal::open(dir.path().join("journal")).unwrap().unwrap();
+    let mut writer = journal.writer();
+    commit(&journal, &mut writer, 1, 0..50);
+    commit(&journal, &mut writer, 2, 60..90);
+    drop(writer);
+    journal.file = Arc::new(ToldOnce(file, AtomicBool::new(true)));
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| journal.checkpoint());
+        std::thread::sleep(Duration::from_millis(30));
+        let mut writer = journal.writer();
+        writer.draft.clear();
+        writer.draft.push(100, &[3; 8]);
+        assert!(journal.append(&mut writer, 3).is_err());
+        assert!(checkpoint.join().unwrap().is_err());
+    });
+    assert_eq!(journal.durable(), 2);
+}
+
+/// Growth syncs the pool's file, too: not while a checkpoint has written to it and not synced it.
+#[test]
+fn a_checkpoint_and_others_sync_the_file_of_the_pool_in_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, backing) = journal_of(&dir, 5 * layout::SLOT);
+    let mut writer = journal.writer();
+    commit(&journal, &mut writer, 1, 1..50);
+    commit(&journal, &mut writer, 2, 60..90);
+    let alone = journal.pool_file();
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| journal.checkpoint().unwrap());
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(word_of(&backing, 1), 0);
+        drop(alone);
+        assert!(checkpoint.join().unwrap());
+    });
+    assert_eq!(word_of(&backing, 1), 1);
+}
+
 /// The pool's file, one sync of which fails; those after it succeed.
 #[derive(Debug)]
 struct FailsOnce(Arc<FileBacking>, AtomicBool);

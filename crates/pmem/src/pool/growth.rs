@@ -104,7 +104,10 @@ impl<M: Medium> PoolFile<M> {
         }
         self.journal.get().map_or(Ok(()), |journal| journal.grow_sums(new_len))?;
         self.allocate_anew(grower)?;
-        self.noting_failure(self.backing.allocate(new_len))?; // PERSIST PL-G1<PL-G2: the backing syncs
+        {
+            let _alone = self.journal.get().map(|journal| journal.pool_file());
+            self.noting_failure(self.backing.allocate(new_len))?; // PERSIST PL-G1<PL-G2: the backing syncs
+        }
         grower.synced = new_len;
         self.extend(len, new_len)?;
         let op = grower.session.enter_past_gate();
