@@ -127,7 +127,7 @@ pub struct JournalStats {
     pub commits: u64,
     /// Bytes of these records.
     pub bytes: u64,
-    /// Generations that were carried to the pool's file.
+    /// Checkpoints: each carries all generations that wait to the pool's file.
     pub checkpoints: u64,
     /// Bytes that were written to the pool's file by them.
     pub checkpoint_bytes: u64,
