@@ -3,7 +3,7 @@
 //! ```text
 //!        0  header slot 0    112 bytes in a block of 4096   the turn of a header is even
 //!     4096  header slot 1    the same                       odd
-//!     8192  place 0          `place_len` bytes              a segment, and room for intents
+//!     8192  place 0          `segment` + 2 `intent_len`     a segment, and room for intents
 //!           place 1          the same
 //!           ...              as many as the header says
 //! ```
@@ -121,21 +121,8 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER] {
         let (low, high) = self.pool.0.split_at(8);
         let id = [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("8 bytes")));
-        let words = [
-            MAGIC,
-            VERSION,
-            id[0],
-            id[1],
-            self.salt,
-            self.turn,
-            self.segment,
-            self.oldest,
-            self.first,
-            self.places,
-            0,
-            0,
-            0,
-        ];
+        let Header { salt, turn, segment, oldest, first, places, .. } = *self;
+        let words = [MAGIC, VERSION, id[0], id[1], salt, turn, segment, oldest, first, places, 0, 0, 0];
         let mut bytes = [0; HEADER];
         for (place, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_le_bytes());
@@ -152,18 +139,13 @@ impl Header {
         }
         let pool = PoolId(bytes[24..40].try_into().expect("16 bytes"));
         let [salt, turn, segment, oldest, first, places] = [5, 6, 7, 8, 9, 10].map(|n| word(bytes, n));
-        let sane = segment >= SLOT && segment.is_multiple_of(SLOT) && segment < u64::MAX / (4 * MAX_PLACES);
-        // Both are counted up from zero.
-        let sane = sane && oldest.max(first) < 1 << 62;
-        (sane && (2..=MAX_PLACES).contains(&places)).then_some(Header {
-            pool,
-            salt,
-            turn,
-            segment,
-            oldest,
-            first,
-            places,
-        })
+        let sane = segment >= SLOT
+            && segment.is_multiple_of(SLOT)
+            && segment < u64::MAX / (4 * MAX_PLACES)
+            // Both are counted up from zero.
+            && oldest.max(first) < 1 << 62
+            && (2..=MAX_PLACES).contains(&places);
+        sane.then_some(Header { pool, salt, turn, segment, oldest, first, places })
     }
 
     /// Where this header lies.

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::LINE;
-use crate::backing::{Access, BackingKind, FileBacking, Window};
+use crate::backing::FileBacking;
+use crate::testing::{Call, FaultBacking, Faults};
 
 /// A journal with segments of 4096 bytes, and the pool's file.
 fn journal(dir: &tempfile::TempDir) -> (Journal, Arc<FileBacking>) {
@@ -149,74 +150,62 @@ fn a_journal_gets_segments_where_commits_outrun_the_checkpoints() {
     assert_eq!((free.len(), free.contains(&journal.writer().place.0)), (4, false), "{free:?}");
 }
 
-/// A file that has no room for more than so many bytes.
+/// The journal's file, watched: no header is written before the one before it is durable. It may be narrow, and its next sync may take long and
+/// fail; those after it succeed, as on Linux, where a failure is told once.
 #[derive(Debug)]
-struct Narrow(DiskJournal, u64);
+struct Watched {
+    file: DiskJournal,
+    /// Bytes that there is room for.
+    room: u64,
+    fails: AtomicBool,
+    /// Header slots that were written since the last sync.
+    headers: Mutex<Vec<u64>>,
+}
 
-impl JournalFile for Narrow {
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, bytes)
-    }
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.0.set_len(len)
-    }
-    fn allocate(&self, len: u64) -> Result<()> {
-        match len > self.1 {
-            true => Err(Error::DiskFull { name: "journal".into(), wanted: len }),
-            false => self.0.allocate(len),
-        }
-    }
-    fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-    fn sync_name(&self) -> Result<()> {
-        self.0.sync_name()
+impl Watched {
+    fn new(dir: &tempfile::TempDir, room: u64, fails: bool) -> Arc<Self> {
+        let file = DiskJournal::open(dir.path().join("journal")).unwrap().unwrap();
+        Arc::new(Watched { file, room, fails: AtomicBool::new(fails), headers: Mutex::default() })
     }
 }
 
-/// A file that says which of its header slots were written since its last sync.
-#[derive(Debug)]
-struct Slots(DiskJournal, Mutex<Vec<u64>>);
-
-impl JournalFile for Slots {
+impl JournalFile for Watched {
     fn describe(&self) -> String {
-        self.0.describe()
+        self.file.describe()
     }
     fn len(&self) -> Result<u64> {
-        self.0.len()
+        self.file.len()
     }
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, bytes)
+        self.file.read_at(offset, bytes)
     }
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         if offset < layout::SEGMENTS {
-            let mut written = lock(&self.1);
-            assert_eq!(*written, [], "a header before the one before it is durable: a crash could tear both");
-            written.push(offset);
+            let mut headers = lock(&self.headers);
+            assert_eq!(*headers, [], "a header before the one before it is durable: a crash could tear both");
+            headers.push(offset);
         }
-        self.0.write_at(offset, bytes)
+        self.file.write_at(offset, bytes)
     }
     fn set_len(&self, len: u64) -> Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
     fn allocate(&self, len: u64) -> Result<()> {
-        self.0.allocate(len)
+        if len > self.room {
+            return Err(Error::DiskFull { name: self.describe(), wanted: len });
+        }
+        self.file.allocate(len)
     }
     fn sync(&self) -> Result<()> {
-        lock(&self.1).clear();
-        self.0.sync()
+        if self.fails.swap(false, Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(100));
+            return Err(Error::Io { action: "syncing".into(), source: std::io::ErrorKind::Other.into() });
+        }
+        lock(&self.headers).clear();
+        self.file.sync()
     }
     fn sync_name(&self) -> Result<()> {
-        self.0.sync_name()
+        self.file.sync_name()
     }
 }
 
@@ -225,8 +214,7 @@ impl JournalFile for Slots {
 fn a_header_is_durable_before_the_next_one_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = journal_of(&dir, 5 * layout::SLOT);
-    let file = DiskJournal::open(dir.path().join("journal")).unwrap().unwrap();
-    journal.file = Arc::new(Slots(file, Mutex::default()));
+    journal.file = Watched::new(&dir, u64::MAX, false);
     let mut writer = journal.writer();
     commit(&journal, &mut writer, 1, 0..50);
     commit(&journal, &mut writer, 2, 60..110);
@@ -235,52 +223,16 @@ fn a_header_is_durable_before_the_next_one_is_written() {
     assert!(journal.add_segment().unwrap());
 }
 
-/// A file whose first sync takes long and fails; those after it succeed, as on Linux: the failure is told once.
-#[derive(Debug)]
-struct ToldOnce(DiskJournal, AtomicBool);
-
-impl JournalFile for ToldOnce {
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, bytes)
-    }
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.0.write_at(offset, bytes)
-    }
-    fn set_len(&self, len: u64) -> Result<()> {
-        self.0.set_len(len)
-    }
-    fn allocate(&self, len: u64) -> Result<()> {
-        self.0.allocate(len)
-    }
-    fn sync(&self) -> Result<()> {
-        if !self.1.swap(false, Ordering::Relaxed) {
-            return self.0.sync();
-        }
-        std::thread::sleep(Duration::from_millis(100));
-        Err(Error::ForeignSession)
-    }
-    fn sync_name(&self) -> Result<()> {
-        self.0.sync_name()
-    }
-}
-
 /// The sync of a checkpoint's header writes the record, too, and is told that it failed.
 #[test]
 fn a_record_whose_write_another_sync_has_seen_failing_is_not_durable() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, _) = journal_of(&dir, 5 * layout::SLOT);
-    let file = DiskJournal::open(dir.path().join("journal")).unwrap().unwrap();
     let mut writer = journal.writer();
     commit(&journal, &mut writer, 1, 0..50);
     commit(&journal, &mut writer, 2, 60..90);
     drop(writer);
-    journal.file = Arc::new(ToldOnce(file, AtomicBool::new(true)));
+    journal.file = Watched::new(&dir, u64::MAX, true);
     std::thread::scope(|scope| {
         let checkpoint = scope.spawn(|| journal.checkpoint());
         std::thread::sleep(Duration::from_millis(30));
@@ -312,46 +264,6 @@ fn a_checkpoint_and_others_sync_the_file_of_the_pool_in_turn() {
     assert_eq!(word_of(&backing, 1), 1);
 }
 
-/// The pool's file, one sync of which fails; those after it succeed.
-#[derive(Debug)]
-struct FailsOnce(Arc<FileBacking>, AtomicBool);
-
-impl Backing for FailsOnce {
-    fn describe(&self) -> String {
-        self.0.describe()
-    }
-    fn kind(&self) -> BackingKind {
-        self.0.kind()
-    }
-    fn try_lock(&self, access: Access) -> Result<()> {
-        self.0.try_lock(access)
-    }
-    fn unlock(&self) {
-        self.0.unlock();
-    }
-    fn reset(&self) -> Result<()> {
-        self.0.reset()
-    }
-    fn map(&self, window: &Window<'_>) -> Result<()> {
-        self.0.map(window)
-    }
-    fn len(&self) -> Result<u64> {
-        self.0.len()
-    }
-    fn allocate(&self, len: u64) -> Result<()> {
-        self.0.allocate(len)
-    }
-    fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        self.0.read(offset, bytes)
-    }
-    fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.0.write(offset, bytes)
-    }
-    fn sync(&self) -> Result<()> {
-        if self.1.swap(false, Ordering::Relaxed) { Err(Error::ForeignSession) } else { self.0.sync() }
-    }
-}
-
 /// The next one would skip what was not carried over. And who finds no free segment does not wait for ever.
 #[test]
 fn after_a_checkpoint_that_fails_there_is_no_other_one() {
@@ -359,7 +271,11 @@ fn after_a_checkpoint_that_fails_there_is_no_other_one() {
     for _ in 0..50 {
         let dir = tempfile::tempdir().unwrap();
         let (mut journal, backing) = journal_of(&dir, 3 * layout::SLOT);
-        journal.backing = Arc::new(FailsOnce(backing, AtomicBool::new(true)));
+        let faults = Faults::default();
+        faults.fail(Call::Sync, 1, std::io::ErrorKind::Other);
+        drop(backing);
+        let file = FileBacking::open(dir.path().join("pool")).unwrap();
+        journal.backing = Arc::new(FaultBacking::new(file, faults));
         let journal = &journal;
         let mut writer = journal.writer();
         (1..=3).for_each(|number| commit(journal, &mut writer, number, number * 60..number * 60 + 50));
@@ -378,7 +294,7 @@ fn a_full_disk_keeps_the_journal_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let (mut journal, backing) = journal_of(&dir, 5 * layout::SLOT);
     let most = lock(&journal.header).place(3);
-    journal.file = Arc::new(Narrow(DiskJournal::open(dir.path().join("journal")).unwrap().unwrap(), most));
+    journal.file = Watched::new(&dir, most, false);
     for number in 1..=9 {
         commit(&journal, &mut journal.writer(), number, number * 60..number * 60 + 50);
     }

@@ -9,6 +9,7 @@ use crate::medium::{Rmw, forward};
 use crate::pool::layout::{Header, RootEntry, Stamp};
 use crate::pool::moments::Moments;
 use crate::pool::roots::RootRef;
+use crate::space::Grow;
 use crate::testing::{Call, FaultBacking, Faults};
 use crate::word::Bits;
 use crate::{Lines, Op, Owner, Survives};
@@ -205,6 +206,23 @@ fn every_flipped_bit_of_a_root_entry_is_found_or_harmless() {
             pool.open_existing::<Cell<_>>("name", &1).unwrap();
         }
     }
+}
+
+/// Growth syncs the pool's file: not while a checkpoint has written to it and not synced it, whose failure its sync would be told.
+#[test]
+fn growth_does_not_sync_the_file_beside_a_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = options().durability(crate::journal::Level::Immediate).initial_size(1 << 20).max_size(1 << 30);
+    let pool = options.create(dir.path().join("pool")).unwrap();
+    let (file, len) = (&pool.inner.file, pool.mapping().len());
+    let alone = file.journal.get().expect("a journal").pool_file();
+    std::thread::scope(|scope| {
+        let grows = scope.spawn(|| file.grow(len + 1).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert_eq!(pool.mapping().len(), len);
+        drop(alone);
+        assert!(grows.join().unwrap() > len && pool.mapping().len() > len);
+    });
 }
 
 #[test]
