@@ -115,12 +115,16 @@ fn all_short_sequences() {
 /// builds on it.
 #[test]
 fn a_process_dies_then_the_power_fails() {
+    let explorer = Explorer::new().executions_per_point(3).samples(1).process_deaths(true).crash_points(4);
     for options in all_options() {
         for act in [Commit(vec![(0, 1), (1, 2)]), Rollback(vec![(0, 4)])] {
             let tested = Tested { before: vec![Commit(vec![(0, 9)])], ..Tested::new(options) };
-            let explorer = Explorer::new().executions_per_point(3).samples(1).process_deaths(true).crash_points(4);
-            sound(&options.to_string(), explorer.run_then(&tested, &[act], &[Commit(vec![(1, 6)])]));
+            sound(&options.to_string(), explorer.clone().run_then(&tested, &[act], &[Commit(vec![(1, 6)])]));
         }
+        // The same in the second of two lanes.
+        let tested = Tested { before: vec![CommitOther(vec![(0, 9)])], ..Tested::new(options.lanes(2)) };
+        let [act, again] = [CommitOther(vec![(0, 1), (1, 2)]), CommitOther(vec![(1, 6)])];
+        sound(&tested.options.to_string(), explorer.clone().run_then(&tested, &[act], &[again]));
     }
 }
 
@@ -130,10 +134,14 @@ fn a_process_dies_then_the_power_fails() {
 fn what_a_dead_process_has_removed_does_not_come_back() {
     let options = |layers, log| Options::default().layers(layers).log(log).policy(Policy::Force).bucket(8);
     for options in [options(Layers::One, LogKind::Optimized), options(Layers::Two, LogKind::Optimized)] {
+        let explorer = Explorer::new().executions_per_point(12).samples(4).process_deaths(true).crash_points(30);
         let tested = Tested { before: vec![Commit(vec![(0, 9)])], ..Tested::new(options) };
-        let explorer = Explorer::new().executions_per_point(6).samples(2).process_deaths(true).crash_points(8);
         let again = [Commit(vec![(1, 6)]), Commit(vec![(0, 7)])];
-        sound(&options.to_string(), explorer.run_then(&tested, &[Commit(vec![(2, 1)])], &again));
+        sound(&options.to_string(), explorer.clone().run_then(&tested, &[Commit(vec![(2, 1)])], &again));
+        // The same in the second of two lanes.
+        let tested = Tested { before: vec![CommitOther(vec![(0, 9)])], ..Tested::new(options.lanes(2)) };
+        let again = [CommitOther(vec![(1, 6)]), CommitOther(vec![(0, 7)])];
+        sound(&tested.options.to_string(), explorer.run_then(&tested, &[CommitOther(vec![(2, 1)])], &again));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use durix_pmem::backing::HeapBacking;
+use durix_pmem::testing::{Before, Interposed};
 use durix_pmem::{Counting, Error as PoolError, Hardware, Medium, Off, Pool, PoolOptions, Session, Word};
 use durix_rewind::{Error, Layers, LogKind, LogRecovery, Options, Policy, TransactionManager};
 
@@ -186,6 +187,55 @@ fn transactions_that_run_find_their_records_after_a_compaction() {
         running.into_iter().for_each(|tx| tx.commit().unwrap());
         assert_eq!(tm.records(&mut session).unwrap(), 0, "{log:?}");
         assert_eq!(tm.check(&mut session).unwrap(), [""; 0]);
+    }
+}
+
+/// The old buckets of a compaction go to other lanes when the anchor no longer leads to them. A transaction of another lane runs to
+/// its end before each fence of the compaction; the process dies right after it.
+#[test]
+fn other_lanes_get_the_old_buckets_of_a_compaction_after_the_swap() {
+    for log in [LogKind::Optimized, LogKind::Batch(3)] {
+        let options = Options::default().log(log).policy(Policy::Force).bucket(8).lanes(2);
+        let mut met = 0;
+        for fence in 1.. {
+            let medium = Interposed::new(Hardware::PAGE_CACHE);
+            let pool = pool(1 << 20, medium);
+            let (tm, mut compacts) = open(&pool, options);
+            // Every second session is in the same lane.
+            let (mut other, mut stays) = (pool.session().unwrap(), pool.session().unwrap());
+            let write = |session: &mut Session<_>, cell: usize, value| {
+                let all = |tx: &mut durix_rewind::Tx<'_, _>| (0..20u64).try_for_each(|n| tx.set(tm.cell(cell), value + n));
+                tm.transaction(session, all).unwrap();
+            };
+            // Then the log has memory enough: it would grow under a lock that the other one waits for.
+            (0..3).for_each(|_| write(&mut other, 5, 1));
+            let mut running = tm.begin(&mut stays).unwrap();
+            let mut sparse = tm.begin(&mut compacts).unwrap();
+            for turn in 0..24 {
+                let (tx, cell) = if turn % 6 == 0 { (&mut running, 0) } else { (&mut sparse, 1) };
+                tx.set(tm.cell(cell), 100 + turn).unwrap();
+            }
+            let compact = || sparse.commit().unwrap();
+            let image = std::sync::Mutex::new(None);
+            let beside = || {
+                write(&mut other, 2, 30);
+                *image.lock().unwrap() = Some(HeapBacking::image_of(pool.mapping()));
+            };
+            let ((), came) = medium.interrupt(Before::Fence, fence, compact, beside);
+            if !came {
+                break;
+            }
+            met += 1;
+            let left = HeapBacking::from_image(image.into_inner().unwrap().expect("it came"));
+            let dead = PoolOptions::new().chunk_size(4096).lanes(1).max_indices(2).max_size(1 << 20);
+            let dead = dead.open_on(left, Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+            let recovered = dead.recover_logs(&[&LogRecovery]);
+            assert!(recovered.is_ok(), "{log:?}, before fence {fence}: {recovered:?}");
+            let (tm, mut session) = open(&dead, options);
+            let cells = [0, 1, 2].map(|cell| tm.transaction(&mut session, |tx| tx.get(tm.cell(cell))).unwrap());
+            assert!(matches!(cells, [0, 0 | 123, 49]), "{log:?}, before fence {fence}: {cells:?}");
+        }
+        assert!(met > 4, "{log:?}: {met} fences");
     }
 }
 
