@@ -204,7 +204,8 @@ fn other_lanes_get_the_old_buckets_of_a_compaction_after_the_swap() {
             // Every second session is in the same lane.
             let (mut other, mut stays) = (pool.session().unwrap(), pool.session().unwrap());
             let write = |session: &mut Session<_>, cell: usize, value| {
-                let all = |tx: &mut durix_rewind::Tx<'_, _>| (0..20u64).try_for_each(|n| tx.set(tm.cell(cell), value + n));
+                let all =
+                    |tx: &mut durix_rewind::Tx<'_, _>| (0..20u64).try_for_each(|n| tx.set(tm.cell(cell), value + n));
                 tm.transaction(session, all).unwrap();
             };
             // Then the log has memory enough: it would grow under a lock that the other one waits for.
