@@ -184,7 +184,7 @@ impl<M: Medium> DpTree<M> {
             let range = self.directory.get(op).find(changes[from].0);
             let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
-            if inner.dead || !snapshot.covers(changes[from].0) {
+            if !snapshot.covers(changes[from].0) {
                 continue;
             }
             if inner.active.len() >= snapshot.bound {

@@ -202,7 +202,7 @@ impl<M: Medium> DpTree<M> {
                 continue;
             }
             let mut inner = range.lock(op);
-            let is_free = range.snapshot.get(op).frozen.is_none() && !inner.dead;
+            let is_free = range.snapshot.get(op).frozen.is_none();
             if is_free && !inner.active.is_empty() && inner.active_oldest <= clock {
                 self.freeze(op, range, &mut inner);
             }
@@ -213,7 +213,7 @@ impl<M: Medium> DpTree<M> {
 /// Gets the right to merge a range, if there is something to merge.
 fn claim<M: Medium>(op: &Op<'_, M>, range: &Range) -> bool {
     let mut inner = range.lock(op);
-    let waits = range.snapshot.get(op).frozen.is_some() && !inner.dead;
+    let waits = range.snapshot.get(op).frozen.is_some();
     inner.claim.take(waits)
 }
 

@@ -291,7 +291,7 @@ impl<M: Medium> DpTree<M> {
             range.prefetch_lock();
             self.log.prefetch(op);
             let mut inner = range.lock(op);
-            if !inner.dead && inner.covers(key) {
+            if inner.covers(key) {
                 if inner.active.len() < inner.bound {
                     return Ok((range, inner));
                 }
@@ -318,7 +318,7 @@ impl<M: Medium> DpTree<M> {
     /// Freezes the active front, begins another, and has the frozen one merged by whoever comes first.
     pub(crate) fn freeze(&self, op: &Op<'_, M>, range: &Arc<Range>, inner: &mut Inner) {
         let old = range.snapshot.get(op);
-        debug_assert!(old.frozen.is_none() && !inner.dead);
+        debug_assert!(old.frozen.is_none());
         let front = std::mem::replace(&mut inner.active, Front::new(old.bound));
         let frozen = Frozen::new(front, old.bloom.clone(), inner.version);
         let bloom = Bloom::new(old.bound);

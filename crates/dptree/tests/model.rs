@@ -531,7 +531,11 @@ fn keys_below_the_first_leaf_that_is_left_are_merged() {
         }
         for number in (0..all / 2).filter(|number| goes(*number)) {
             let inserted = tree.insert(&session.enter().unwrap(), number * 100 + 1, 2);
-            assert!(matches!(inserted, Ok(true)), "{number} of {all}: {inserted:?}, {:?}", tree.stats(&session.enter().unwrap()));
+            assert!(
+                matches!(inserted, Ok(true)),
+                "{number} of {all}: {inserted:?}, {:?}",
+                tree.stats(&session.enter().unwrap())
+            );
             keys.insert(number * 100 + 1, 2);
         }
         tree.merge_all(&mut session).unwrap();
