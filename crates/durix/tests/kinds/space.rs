@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use durix::kind::{Entry, kinds};
 use durix::{Lengths, PoolOptions};
 use durix_pmem::Hardware;
-use durix_pmem::service::Tick;
 use durix_pmem::backing::HeapBacking;
+use durix_pmem::service::Tick;
 
 use super::{At, Random};
 
