@@ -290,7 +290,7 @@ impl Change {
 }
 
 fn is_full(error: &Error) -> bool {
-    matches!(error, Error::Pool(durix_pmem::Error::Full { .. }))
+    matches!(error, Error::Pool(error) if error.is_no_room())
 }
 
 /// Keys and values as a walk lends them.

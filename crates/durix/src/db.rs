@@ -23,6 +23,8 @@ use crate::{Error, Index, Result};
 
 /// Steps of services that a call of [`Db::tick`] runs at most.
 const MOST_STEPS: usize = 16;
+/// How long [`Db::close`] waits for calls in flight, before it waits for their operations.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A database: named maps in one file. Clones share it.
 ///
@@ -489,7 +491,8 @@ impl<M: Medium> Db<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Pool`] with `InUse` while a map is open, `Busy` if operations do not end: the database then stays open.
+    /// [`Error::Pool`] with `InUse` while a map is open, `Busy` if calls or operations do not end, that one included from which this is
+    /// called: the database then stays open.
     pub fn close(&self) -> Result<()> {
         if self.shared.pool.mapping().is_forked() {
             // Before any lock: a thread that this process does not have may hold it.
@@ -509,7 +512,7 @@ impl<M: Medium> Db<M> {
         if !transactions.nothing_pending() {
             sessions.with(pool, |cached: &mut Cached<M>| transactions.finish_all(&mut cached.session))?;
         }
-        sessions.clear(transactions.medium());
+        sessions.clear(transactions.medium(), CLOSE_PATIENCE)?;
         transactions.close_log();
         Ok(pool.close()?)
     }

@@ -522,3 +522,10 @@ pub enum Error {
         name: String,
     },
 }
+
+impl Error {
+    /// Whether there was no room: the pool is full, or the disk. What gives room back in the pool may help.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, Error::Full { .. } | Error::DiskFull { .. })
+    }
+}

@@ -60,7 +60,7 @@ pub(super) fn check_value(value: &[u8]) -> Result<()> {
 
 /// Whether the pool cannot grow any further.
 pub(super) fn is_full(error: &Error) -> bool {
-    matches!(error, Error::Pool(PoolError::Full { .. } | PoolError::DiskFull { .. } | PoolError::TooLarge { .. }))
+    matches!(error, Error::Pool(error) if error.is_no_room() || matches!(error, PoolError::TooLarge { .. }))
 }
 
 /// What an operation writes back besides its entry.

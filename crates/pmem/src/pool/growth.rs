@@ -162,9 +162,11 @@ impl<M: Medium> Grow for Arc<PoolFile<M>> {
         }
         let (least, wanted) = self.target(len, min_len, grower.piece)?;
         let (from, begun) = (grower.allocated.max(len), Instant::now());
-        self.allocate(grower, least, wanted)?;
-        if wanted > from {
-            grower.learn(wanted - from, begun.elapsed(), self.geometry.chunk);
+        match self.allocate(grower, least, wanted) {
+            Ok(()) if wanted > from => grower.learn(wanted - from, begun.elapsed(), self.geometry.chunk),
+            // What was allocated ahead, and is not published yet, is enough.
+            Err(Error::DiskFull { .. }) if from >= least => {}
+            done => done?,
         }
         self.publish(grower)
     }
