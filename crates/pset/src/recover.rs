@@ -44,9 +44,9 @@ use super::error::{Error, Part, Result};
 use super::layout::{
     Class, EXTENTS, Holds, Info, MAX_VERSION, Meta, RECOVERED, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
 };
+use super::set::{PersistentSet, SetOptions};
 use super::shard::{Inner, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
-use super::{PersistentSet, SetOptions};
 
 /// Lines of slots that one thread reads at a time, within one operation.
 const UNIT_LINES: u64 = 1 << 14;
