@@ -3,7 +3,7 @@
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | DP-A1 record < its entry enters the front, and the update returns | flush+fence | a record, or not | the update in flight has happened or not |
+//! | as DP-A1: record < its entry enters the front, and the update returns | flush+fence | a record, or not | the update in flight has happened or not |
 
 use std::sync::Arc;
 

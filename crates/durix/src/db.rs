@@ -166,16 +166,24 @@ impl<M: Medium> Db<M> {
         &self.shared.pool
     }
 
-    /// What its contents survive; a map's own contract is part of [`Map::guarantee`].
+    /// What holds for every map that is open now: the weakest of their guarantees. A map that is opened later may promise less;
+    /// [`Map::guarantee`] says what a map promises.
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
     /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// use durix::Durability;
+    ///
+    /// let _ages = db.map::<String, u64>("ages")?;               // durable on return
+    /// assert_eq!(db.guarantee().durability, Durability::Strict);
+    /// let _words = db.ordered_map::<String, u64>("words")?;     // in memory: with the next sync
+    /// assert_eq!(db.guarantee().durability, Durability::Buffered);
     /// println!("{}", db.guarantee());
     /// # Ok::<(), durix::Error>(())
     /// ```
     pub fn guarantee(&self) -> Guarantee {
-        self.shared.pool.guarantee()
+        let open = self.shared.transactions.open_guards();
+        open.iter().fold(self.shared.pool.guarantee(), |weakest, map| weakest.min(map.guarantee()))
     }
 
     /// Takes a checkpoint: makes everything durable that was done before, by any thread, to any buffered index of the database,

@@ -17,11 +17,11 @@ use std::sync::atomic::Ordering;
 
 use durix_pmem::{Error as PoolError, Medium, Op, Rmw};
 
-use super::PersistentSet;
 use super::entry;
 use super::error::{Error, Result};
 use super::layout::{Class, Info, MAX_KEY, MAX_VALUE, WATERMARK, head_at};
 use super::reuse::{SCRUB, Stale, Taken};
+use super::set::PersistentSet;
 use super::shard::{Found, Inner, New, Shard, class_of};
 use super::table::Tag;
 

@@ -31,9 +31,9 @@
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
 //! | JN-S0 the table, and a header with the next salt < JN-J2 that salt in the pool's header | sync of the checksums | a header that names the old salt and the next one, or the header before | both go with the old salt |
-//! | JN-S1 the intent of a generation < JN-T2 its lines in the pool's file | sync of the journal | no intent; pages agree with the table | judges pages by the table, then replays |
-//! | JN-T2 lines < JN-S2 the table | sync of the pool's file | the intent, some of the lines | replays that generation, judges pages by the intent |
-//! | JN-S2 the table < JN-T3 a header that skips the generation | sync of the checksums | the intent, any part of the table | the same, and writes the table again |
+//! | as JN-S1: the intent of a generation < JN-T2 its lines in the pool's file | sync of the journal | no intent; pages agree with the table | judges pages by the table, then replays |
+//! | as JN-T2: lines < JN-S2 the table | sync of the pool's file | the intent, some of the lines | replays that generation, judges pages by the intent |
+//! | as JN-S2: the table < JN-T3 a header that skips the generation | sync of the checksums | the intent, any part of the table | the same, and writes the table again |
 
 use std::sync::Arc;
 
