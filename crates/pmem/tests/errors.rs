@@ -1076,8 +1076,12 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
             "the service \"merge\" did not catch up within 1.5s; the update was not begun, try it again later",
         ),
         (
+            Error::Busy { operations: 1, waited },
+            "1 operation of other sessions did not end within 1.5s; an operation must not be kept open while waiting",
+        ),
+        (
             Error::Busy { operations: 2, waited },
-            "2 operation(s) of other sessions did not end within 1.5s; an operation must not be kept open while waiting",
+            "2 operations of other sessions did not end within 1.5s; an operation must not be kept open while waiting",
         ),
         (
             Error::TooManySessions { limit: 8 },
