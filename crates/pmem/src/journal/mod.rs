@@ -447,6 +447,10 @@ impl Journal {
         let record = writer.draft.seal(Place { salt, generation, sequence, at });
         self.file.write_at(at, record)?;
         self.sync_journal()?; // PERSIST JN-A1<JN-A2: sync
+        if writer.kept.is_empty() {
+            // Otherwise it doubles, and waits for its checkpoint with what it does not need.
+            let _ = writer.kept.try_reserve_exact(writer.segment as usize);
+        }
         writer.kept.extend_from_slice(record);
         writer.used += len;
         writer.sequence += 1;
