@@ -204,8 +204,11 @@ impl JournalFile for DiskJournal {
 
     fn sync_name(&self) -> Result<()> {
         let directory = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let synced = File::open(directory).and_then(|d| d.sync_all());
-        synced.map_err(|source| io_error("syncing the directory of", &self.path, source))
+        match File::open(directory).and_then(|directory| directory.sync_all()) {
+            // A file system that cannot sync directories has no such promise to keep.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+            synced => synced.map_err(|source| io_error("syncing the directory of", &self.path, source)),
+        }
     }
 }
 
@@ -286,5 +289,24 @@ impl JournalPlace for BesidePool {
     fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
         let sums = BesidePool { journal: DiskJournal::sums_of(&self.pool), pool: self.pool.clone() };
         Some(Arc::new(SumsBesidePool(sums)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As FAT and some file systems of networks do.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_system_that_cannot_sync_folders_is_good_enough() {
+        let Ok(folder) = File::open("/proc/self") else { return };
+        if folder.sync_all().is_ok() {
+            return;
+        }
+        let Ok(file) = File::open("/proc/self/status") else { return };
+        DiskJournal { path: "/proc/self/status".into(), file }.sync_name().unwrap();
+        let gone = DiskJournal { path: "/nowhere/at/all".into(), file: folder };
+        assert!(gone.sync_name().is_err());
     }
 }
