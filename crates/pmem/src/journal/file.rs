@@ -41,6 +41,12 @@ pub trait JournalFile: fmt::Debug + Send + Sync + 'static {
     /// [`Error::Io`] if they are not all there.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
 
+    /// Where the first byte from `offset` on lies that can be other than zero: a hole is before it. `None` if there is none up to the end
+    /// of the file. `offset` itself where the file does not tell, which is what it returns if it is not overridden.
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        Some(offset)
+    }
+
     /// Writes bytes, all of them. On an error some of them may have been written.
     ///
     /// # Errors
@@ -121,6 +127,7 @@ impl DiskJournal {
 
     /// The same. A new file gets these permissions.
     fn create_like(path: PathBuf, permissions: Option<Permissions>) -> Result<Self> {
+        refuse_irregular(&path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(permissions.as_ref().map_or(0o666, PermissionsExt::mode));
         let file = match options.clone().create_new(true).open(&path) {
@@ -134,6 +141,7 @@ impl DiskJournal {
     }
 
     fn with(path: PathBuf, options: &OpenOptions) -> Result<Option<Self>> {
+        refuse_irregular(&path)?;
         match options.open(&path) {
             Ok(file) => Ok(Some(DiskJournal { path, file })),
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -156,6 +164,15 @@ impl DiskJournal {
     }
 }
 
+/// A pipe would wait for somebody at its other end, and a device has no length.
+fn refuse_irregular(path: &Path) -> Result<()> {
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+        return Err(io_error("opening", path, source));
+    }
+    Ok(())
+}
+
 fn io_error(action: &str, path: &Path, source: io::Error) -> Error {
     Error::Io { action: format!("{action} {}", path.display()), source }
 }
@@ -171,6 +188,14 @@ impl JournalFile for DiskJournal {
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(bytes, offset).map_err(self.io("reading"))
+    }
+
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(at) => Some(at),
+            Err(rustix::io::Errno::NXIO) => None,
+            Err(_) => Some(offset),
+        }
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {

@@ -54,7 +54,7 @@ pub(crate) use group::{Group, Turn};
 pub(crate) use leftovers::Leftovers;
 pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
 pub use replay::Progress;
-pub(crate) use replay::Replay;
+pub(crate) use replay::{Of, Replay};
 
 use crate::backing::Backing;
 use crate::error::{Error, Result};

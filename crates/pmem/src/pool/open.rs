@@ -21,7 +21,10 @@ use super::salvage::Table;
 use crate::backing::{Access, Backing};
 use crate::error::{Error, Result};
 use crate::ids::{BootId, PoolId};
-use crate::journal::{Begin, BeginSums, Journal, JournalPlace, Leftovers, Level, NotesTicket, PAGE, Replay, Sums};
+use crate::journal::{
+    Begin, BeginSums, Journal, JournalPlace, Leftovers, Level, NotesTicket, Of, PAGE, Replay, Sums, layout,
+    refuse_foreign,
+};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
 use crate::session::Op;
@@ -147,7 +150,10 @@ impl Journals {
         let Some((id, salt)) = journal_of(&head) else { return Ok(None) };
         let name = backing.describe();
         let read = match &self.place {
-            Some(place) => Replay::read(&**place, read_only, &name, id, salt),
+            Some(place) => {
+                let of = Of { name: &name, pool: id, salt, len: backing.len()? };
+                Replay::read(&**place, read_only, of)
+            }
             None => Err(Error::MissingJournal { name, journal: "(none was given)".into() }),
         };
         match read {
@@ -168,12 +174,13 @@ impl Journals {
     ) -> Result<(Option<Replay>, Option<Leftovers>)> {
         let Some((id, salt)) = journal_of_damaged(head) else { return Ok((None, None)) };
         let Some(place) = &self.place else { return Ok((None, None)) };
+        let (name, len) = (backing.describe(), backing.len()?);
         if let Some(salt) = salt
-            && let Ok(replay) = Replay::read(&**place, true, &backing.describe(), id, salt)
+            && let Ok(replay) = Replay::read(&**place, true, Of { name: &name, pool: id, salt, len })
         {
             return Ok((Some(replay), None));
         }
-        Ok((None, Some(Leftovers::read(&**place, id, salt)?)))
+        Ok((None, Some(Leftovers::read(&**place, id, salt, len)?)))
     }
 
     /// Refuses to begin a journal where one of another pool lies, with commits that the file of that pool may not have.
