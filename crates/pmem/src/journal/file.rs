@@ -8,7 +8,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::layout::{HEADER, SEGMENTS, SLOT, word};
 use crate::error::{Error, Result};
+use crate::line::LINE;
 
 /// A file that a journal lives in.
 ///
@@ -235,6 +237,28 @@ impl JournalFile for DiskJournal {
             synced => synced.map_err(|source| io_error("syncing the directory of", &self.path, source)),
         }
     }
+}
+
+/// Refuses to begin a journal, or a table of checksums, in a file that somebody else has given that name: one that is not empty, and does not
+/// have `magic` as the second word of one of its headers, with a few flipped bits at most. Zeroes are what a crash leaves of a beginning,
+/// and a part of a header, too.
+pub(crate) fn refuse_foreign(file: &dyn JournalFile, magic: u64) -> Result<()> {
+    let mut bytes = vec![0; file.len()?.min(SEGMENTS) as usize];
+    file.read_at(0, &mut bytes)?;
+    let has_magic = |slot: &[u8]| slot.len() >= 16 && (word(slot, 1) ^ magic).count_ones() <= 8;
+    if bytes.chunks(SLOT as usize).any(has_magic) {
+        return Ok(());
+    }
+    for slot in bytes.chunks_mut(SLOT as usize).filter(|slot| slot.len() >= HEADER) {
+        // A crash may have left this part of a header alone.
+        slot[LINE..HEADER].fill(0);
+    }
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    let what = "a file that is none of Durix's has this name; give it another name, or remove it if it is not needed";
+    let source = io::Error::new(io::ErrorKind::AlreadyExists, what);
+    Err(Error::Io { action: format!("beginning {}", file.describe()), source })
 }
 
 /// Where the journal of a pool lies, whether it is there or not.

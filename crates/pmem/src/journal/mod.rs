@@ -49,6 +49,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use file::refuse_foreign;
 pub use file::{BesidePool, DiskJournal, JournalFile, JournalPlace};
 pub(crate) use group::{Group, Turn};
 pub(crate) use leftovers::Leftovers;

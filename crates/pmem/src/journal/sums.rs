@@ -39,8 +39,8 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::carry::TOGETHER;
-use super::file::{JournalFile, JournalPlace};
+use super::carry::{TOGETHER, is_unreadable};
+use super::file::{JournalFile, JournalPlace, refuse_foreign};
 use super::layout::{Images, SLOT, word};
 use super::notes::PAGE;
 use crate::backing::Backing;
@@ -137,6 +137,7 @@ impl Sums {
     /// [bound](Self::bind).
     pub(crate) fn begin(place: &dyn JournalPlace, pool: PoolId, pages: u64) -> Result<Self> {
         let file = place.create()?;
+        refuse_foreign(&*file, MAGIC)?;
         file.set_len(0)?;
         file.allocate(ENTRIES)?;
         let unknown: Vec<u8> = UNKNOWN.to_le_bytes().repeat(pages.min(32 << 10) as usize);

@@ -115,6 +115,7 @@ impl Journals {
         let (backing, notes) = (Arc::clone(&file.backing), Arc::clone(notes));
         let sums = place.sums().map(|place| BeginSums { place, there: sums, pages: written.div_ceil(PAGE) });
         let (name, file_of_journal) = (file.name.clone(), place.create()?);
+        refuse_foreign(&*file_of_journal, layout::MAGIC)?;
         let Journals { segment, limit, written_limit, scrub_every, .. } = *self;
         let begin = Begin {
             name,
@@ -183,10 +184,10 @@ impl Journals {
         Ok((None, Some(Leftovers::read(&**place, id, salt, len)?)))
     }
 
-    /// Refuses to begin a journal where one of another pool lies, with commits that the file of that pool may not have.
-    fn refuse_stray(&self, name: &str, pool: PoolId) -> Result<()> {
+    /// Refuses to begin a journal where one of another pool than `own` lies, with commits that the file of that pool may not have.
+    fn refuse_stray(&self, name: &str, own: Option<PoolId>) -> Result<()> {
         match (&self.place, &self.notes) {
-            (Some(place), Some(_)) => Replay::refuse_stray(&**place, name, pool),
+            (Some(place), Some(_)) => Replay::refuse_stray(&**place, name, own),
             _ => Ok(()),
         }
     }
@@ -221,7 +222,11 @@ pub(super) fn create<M: Medium>(
     let id = options.new_pool_id()?;
     options.lock(&*backing, Access::Shared)?;
     match content(&*backing)? {
-        Content::Nothing => backing.reset()?,
+        Content::Nothing => {
+            // A creation that was interrupted has left none with commits.
+            journals.refuse_stray(&name, None)?;
+            backing.reset()?;
+        }
         Content::Pool => return Err(Error::AlreadyExists { name }),
         Content::Foreign(found) => return Err(Error::NotAPool { name, found }),
     }
@@ -334,7 +339,7 @@ pub(super) fn open<M: Medium>(
     };
     let sound = file.alone(|file, op| HeaderRef::new(op, &file.name).read(len, accept))?;
     if replay.is_none() && !options.accept_unclean {
-        journals.refuse_stray(&name, sound.id)?;
+        journals.refuse_stray(&name, Some(sound.id))?;
     }
     let boot = options.current_boot();
     if !options.accept_unclean && lost_power(&sound, boot) {
