@@ -142,6 +142,8 @@ pub struct JournalStats {
     pub written_limit: u64,
     /// Bytes of pages that were dropped from memory.
     pub dropped_bytes: u64,
+    /// Lines that were written back behind the end of the pool, through a damaged offset, and are in no commit. Check the pool then.
+    pub stray_lines: u64,
     /// Pages that the scrub has read and compared with their checksums: [`PoolOptions::scrub_every`](crate::PoolOptions::scrub_every).
     pub scrubbed_pages: u64,
     /// Pages that it has found damaged, each once.
@@ -344,6 +346,13 @@ impl Journal {
 
     pub(crate) fn note_dropped(&self, bytes: u64) {
         lock(&self.stats).dropped_bytes += bytes;
+    }
+
+    /// Lines behind the end of the pool are in no commit.
+    pub(crate) fn note_left_out(&self, lines: u64) {
+        if lines != 0 {
+            lock(&self.stats).stray_lines += lines;
+        }
     }
 
     pub(crate) fn note_scrubbed(&self, pages: u64, damaged: u64) {
