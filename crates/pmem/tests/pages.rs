@@ -14,6 +14,7 @@ use bare::Bare;
 use durix_pmem::backing::FileBacking;
 use durix_pmem::journal::{BesidePool, DiskJournal, JournalFile, JournalPlace, Level};
 use durix_pmem::pool::{PageOwner, PageReport};
+use durix_pmem::testing::{FaultBacking, Faults};
 use durix_pmem::{Error, Extent, Off, Pool, PoolOptions, Result, Tick, Word};
 
 const PAGE: u64 = 4096;
@@ -626,4 +627,98 @@ fn a_scrub_is_as_slow_as_it_was_asked_to_be() {
         }
         assert_eq!(pool.journal_stats().unwrap().scrubbed_pages, 0, "{every:?}");
     }
+}
+
+/// A damaged offset leads anywhere in the address range of a pool. What is stored there belongs to nothing.
+#[test]
+fn a_line_behind_the_end_of_the_pool_gets_into_no_commit() {
+    let bench = Bench::new();
+    let pool = bench.open();
+    let extent = work(&pool, 1);
+    let len = fs::metadata(bench.path()).unwrap().len();
+    let mut session = pool.session().unwrap();
+    for at in [len, len + 5000, 1 << 30] {
+        let op = session.enter().unwrap();
+        for at in [at, extent.off] {
+            let word = op.at(Off::<Word>::new(at));
+            op.store(word, 77, Relaxed);
+            op.write_back(word);
+        }
+        drop(op);
+        pool.commit(&mut session).unwrap();
+    }
+    assert_eq!(pool.journal_stats().unwrap().stray_lines, 3);
+    let copy = copied(&bench);
+    let found = copy.open();
+    let mut reader = found.session().unwrap();
+    let op = reader.enter().unwrap();
+    assert_eq!(op.load(op.at(Off::<Word>::new(extent.off)), Relaxed), 77);
+    drop(op);
+    drop(session);
+    pool.close().unwrap();
+    assert_eq!(fs::metadata(bench.path()).unwrap().len(), len);
+    assert!(fs::metadata(bench.sums()).unwrap().len() < 1 << 20);
+    assert_eq!(bench.check().damaged, []);
+}
+
+/// The system refuses to read a page: as one that is damaged. What commits hold of it is written all the same.
+#[test]
+fn a_page_that_cannot_be_read_is_a_damaged_one_and_ends_nothing() {
+    for whole in [false, true] {
+        let bench = Bench::new();
+        let faults = Faults::default();
+        let backing =
+            |opens: fn(PathBuf) -> Result<FileBacking>| FaultBacking::new(opens(bench.path()).unwrap(), faults.clone());
+        let pool = options().create_journaled_on(backing(FileBacking::create), BesidePool::new(bench.path())).unwrap();
+        let extent = work(&pool, 1);
+        pool.checkpoint_journal().unwrap();
+        let page = extent.off + 3 * PAGE;
+        faults.unreadable(page..page + PAGE);
+        work(&pool, 2);
+        if whole {
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            for at in (page..page + PAGE).step_by(64) {
+                let word = op.at(Off::<Word>::new(at));
+                op.store(word, at, Relaxed);
+                op.write_back(word);
+            }
+            drop(op);
+            pool.commit(&mut session).unwrap();
+        }
+        let copy = copied(&bench);
+        pool.checkpoint_journal().unwrap();
+        assert_eq!(pool.journal_stats().unwrap().damaged_pages, u64::from(!whole));
+        pool.close().unwrap();
+        faults.readable();
+        let found = |bench: &Bench| bench.check().damaged.iter().map(|page| page.range.start).collect::<Vec<_>>();
+        assert_eq!(found(&bench), if whole { vec![] } else { vec![page] });
+        let first_word = |bench: &Bench| {
+            u64::from_le_bytes(fs::read(bench.path()).unwrap()[page as usize + 64..][..8].try_into().unwrap())
+        };
+        let expected = if whole { page + 64 } else { 4 };
+        assert_eq!(first_word(&bench), expected);
+
+        // The same in a recovery.
+        faults.unreadable(page..page + PAGE);
+        let backing = FaultBacking::new(FileBacking::open(copy.path()).unwrap(), faults.clone());
+        let pool = options().open_journaled_on(backing, BesidePool::new(copy.path())).unwrap().recover().unwrap();
+        pool.close().unwrap();
+        faults.readable();
+        assert_eq!(found(&copy), if whole { vec![] } else { vec![page] });
+        assert_eq!(first_word(&copy), expected);
+    }
+}
+
+/// A crash can leave a table that is shorter than its pool. Growth and a checkpoint must not both make it longer.
+#[test]
+fn an_opening_makes_the_checksums_as_long_as_their_pool() {
+    let bench = Bench::new();
+    work(&bench.open(), 2);
+    let pages = fs::metadata(bench.path()).unwrap().len() / PAGE;
+    let sums = fs::OpenOptions::new().write(true).open(bench.sums()).unwrap();
+    sums.set_len(8192 + 8).unwrap();
+    let pool = bench.open();
+    assert!(sums.metadata().unwrap().len() >= 8192 + pages * 8);
+    drop(pool);
 }

@@ -235,7 +235,7 @@ impl Sums {
     }
 
     /// Calls `entry` with each of these pages, ascending, its bytes in the pool's file and its entry, for its new entry. Pages that follow one
-    /// another are read together.
+    /// another are read together. One that the system cannot read is a damaged one, of zeroes.
     pub(crate) fn each(
         &self,
         backing: &dyn Backing,
@@ -248,13 +248,18 @@ impl Sums {
             let (at, bytes) = (run[0] * PAGE, &mut bytes[..run.len()]);
             let flat = bytes.as_flattened_mut();
             let there = len.saturating_sub(at).min(flat.len() as u64) as usize;
-            backing.read(at, &mut flat[..there])?;
+            let mut damaged = Vec::new();
+            match backing.read(at, &mut flat[..there]) {
+                Err(error) if is_unreadable(&error) => damaged = read_each(backing, run, flat, len)?,
+                read => read?,
+            }
             flat[there..].fill(0);
             for (page, bytes) in run.iter().zip(bytes) {
                 if page / BLOCK != block.0 || block.1.is_empty() {
                     block = (page / BLOCK, self.entries(page / BLOCK * BLOCK, BLOCK as usize)?);
                 }
-                new.push((*page, entry(*page, bytes, block.1[(page % BLOCK) as usize])));
+                let noted = if damaged.contains(page) { DAMAGED } else { block.1[(page % BLOCK) as usize] };
+                new.push((*page, entry(*page, bytes, noted)));
             }
         }
         Ok(new)
@@ -263,6 +268,22 @@ impl Sums {
 
 /// Entries that are read, or written, at a time: a page of the table.
 const BLOCK: u64 = 512;
+
+/// Reads pages that could not be read together. Returns those that cannot be read at all; their bytes are zero.
+fn read_each(backing: &dyn Backing, pages: &[u64], flat: &mut [u8], len: u64) -> Result<Vec<u64>> {
+    let mut damaged = Vec::new();
+    for (page, bytes) in pages.iter().zip(flat.chunks_mut(PAGE as usize)) {
+        let there = len.saturating_sub(page * PAGE).min(PAGE) as usize;
+        match backing.read(page * PAGE, &mut bytes[..there]) {
+            Err(error) if is_unreadable(&error) => {
+                bytes.fill(0);
+                damaged.push(*page);
+            }
+            read => read?,
+        }
+    }
+    Ok(damaged)
+}
 
 /// A page of the pool's file. Behind its end there are zeroes.
 pub(crate) fn read_page(backing: &dyn Backing, page: u64) -> Result<Box<Page>> {
