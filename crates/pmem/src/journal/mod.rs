@@ -16,6 +16,7 @@
 //! | JN-A1 a record < JN-A2 whoever waits is told | sync of the journal | a part of a record, at the end | not accepted: its checksum, or a gap before it |
 //! | JN-A2 < JN-A3 the next record | one record at a time | | so at most the last one is torn |
 //! | JN-T1 all records of some generations < JN-T2 their lines in the pool's file | JN-A2 of each | records, some of the lines | replays all of the records |
+//! | JN-S4 a header of the checksums that names this journal alone < JN-S2 | sync of the checksums, once in an opening | either header | both go with this journal |
 //! | JN-S1 the intent: the checksums that their pages get < JN-T2 | sync of the journal | no intent, or some parts of it; pages agree with the checksums | judges them by these |
 //! | JN-T2 lines < JN-S2 the checksums | sync of the pool's file | the intent, some of the lines | replays the generations, judges their pages by the intent |
 //! | JN-S2 the checksums < JN-T3 | sync of the checksums | the intent, some of the checksums | the same |
@@ -594,8 +595,9 @@ impl Journal {
             images.add(record);
         }
         let pages = self.sums.as_ref().map_or(Ok(Vec::new()), |sums| sums.after(&*self.backing, &images))?;
-        if self.sums.is_ok() {
+        if let Ok(sums) = &self.sums {
             let header = *lock(&self.header);
+            sums.settle_on(header.salt)?; // PERSIST JN-S4<JN-S2: sync
             let intent = Intent {
                 generation: oldest.generation,
                 last: newest.generation,
@@ -668,6 +670,7 @@ impl Journal {
             }
         }
         if !new.is_empty() {
+            sums.settle_on(self.salt())?; // PERSIST JN-S4<JN-S2: sync
             sums.set(&new)?;
             sums.sync()?;
         }
@@ -712,11 +715,13 @@ pub(crate) struct BeginSums {
 impl BeginSums {
     /// Durable on return (JN-S0).
     fn begin(self, backing: &dyn Backing, pool: PoolId, salt: u64) -> Result<Sums> {
-        if let Some((mut sums, before)) = self.there {
+        if let Some((sums, before)) = self.there {
+            // Otherwise a checkpoint would make it longer while growth does, whose zeroes could then hit entries.
+            sums.grow(backing.len()?)?;
             sums.bind([before, salt])?;
             return Ok(sums);
         }
-        let mut sums = Sums::begin(&*self.place, pool, self.pages)?;
+        let sums = Sums::begin(&*self.place, pool, self.pages)?;
         // Creation has stored the header and its spare, on two pages. Of an older pool, only the header is known to be sound.
         let stored = if self.pages == 0 { 2 } else { 1 };
         for page in 0..stored {
