@@ -16,7 +16,7 @@
 //! | JN-A1 a record < JN-A2 whoever waits is told | sync of the journal | a part of a record, at the end | not accepted: its checksum, or a gap before it |
 //! | JN-A2 < JN-A3 the next record | one record at a time | | so at most the last one is torn |
 //! | JN-T1 all records of some generations < JN-T2 their lines in the pool's file | JN-A2 of each | records, some of the lines | replays all of the records |
-//! | JN-S4 a header of the checksums that names this journal alone < JN-S2 | sync of the checksums, once in an opening | either header | both go with this journal |
+//! | as JN-S4: a header of the checksums that names this journal alone < JN-S2 | sync of the checksums, once in an opening | either header | both go with this journal |
 //! | JN-S1 the intent: the checksums that their pages get < JN-T2 | sync of the journal | no intent, or some parts of it; pages agree with the checksums | judges them by these |
 //! | JN-T2 lines < JN-S2 the checksums | sync of the pool's file | the intent, some of the lines | replays the generations, judges their pages by the intent |
 //! | JN-S2 the checksums < JN-T3 | sync of the checksums | the intent, some of the checksums | the same |

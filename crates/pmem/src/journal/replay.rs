@@ -2,7 +2,7 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | JN-S4 a header of the checksums that names this journal alone < JN-S3 | sync of the checksums | either header | both go with this journal |
+//! | as JN-S4: a header of the checksums that names this journal alone < JN-S3 | sync of the checksums | either header | both go with this journal |
 //! | JN-R1 the header and the records that are accepted, written again, and the intent of the recovery < JN-R2 the first write to the pool's file | sync of the journal | the journal, perhaps with fewer records; then no intent that ends where they do | begins anew with what it finds; nothing was used yet |
 //! | JN-R2 all lines in the pool's file < JN-S3 the checksums of their pages | sync of the pool's file | the same journal, some of the lines | writes the same lines again, and judges pages by the intent |
 //! | JN-S3 the checksums of their pages < JN-R3 state "replayed" | sync of the checksums | the same journal, all of the lines, some of the checksums | writes the same lines again |
