@@ -385,15 +385,6 @@ fn a_snapshot_beside_a_writer_shows_one_of_its_versions() {
     }
 }
 
-/// Ends a writer also where the test fails.
-struct Stops<'s>(&'s AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_is_held_across_await_and_by_whichever_thread() {
     const TURNS: u64 = 10;

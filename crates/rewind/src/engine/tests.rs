@@ -580,13 +580,13 @@ fn a_transaction_inside_another_one_is_busy_after_a_while() {
     let tm = engine(&pool, 16);
     tm.locks.patience.store(50_000_000, Ordering::Relaxed);
     let (mut session, mut second) = (pool.session().unwrap(), pool.session().unwrap());
-    let base = cells(&tm, &mut session, 256);
-    let all = (0..32).flat_map(|_| {
-        let block = cells(&tm, &mut session, 256);
-        (0..256).map(move |word| block.field::<u64>(word))
+    let base = cells(&tm, &mut session, 100);
+    let all = (0..90).flat_map(|_| {
+        let block = cells(&tm, &mut session, 100);
+        (0..100).map(move |word| block.field::<u64>(word))
     });
     let stripe = |cell: Cell<u64>| Locks::stripe(cell.off().get());
-    let other = all.into_iter().find(|cell| stripe(*cell) == stripe(base)).expect("8192 cells, 4096 stripes");
+    let other = all.into_iter().find(|cell| stripe(*cell) == stripe(base)).expect("9000 cells, 4096 stripes");
     for turn in 0..2 {
         tm.transaction(&mut session, |tx| {
             tx.set(base, turn)?;
