@@ -479,8 +479,11 @@ impl<M: Medium> Db<M> {
         if self.shared.transactions.versions.is_open() {
             return Err(Error::SnapshotOpen { index: name.into() });
         }
-        // The pool asks the transactions when nobody can have the index any more.
-        self.shared.pool.drop_index(name)?;
+        // The pool asks the transactions when nobody can have the index any more; and once more about snapshots.
+        self.shared.pool.drop_index(name).map_err(|error| match error {
+            durix_pmem::Error::StillNeeded { name, .. } => Error::SnapshotOpen { index: name },
+            error => error.into(),
+        })?;
         self.commit()
     }
 

@@ -478,6 +478,45 @@ fn what_a_later_commit_of_a_journaled_pool_waits_for_is_durable() {
     assert_eq!(found.map_of_kind::<u64, u64>("b", "hash").unwrap().get(&1).unwrap(), Some(1));
 }
 
+/// Whatever the level, and whatever the class of the commit: the ticket is what waits.
+#[test]
+fn a_later_commit_of_a_journaled_pool_does_not_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let hour = Level::Interval(Duration::from_secs(3600));
+    // A single map, which makes the change by itself; strict maps; buffered ones; both.
+    for kinds in [&["hash"][..], &["pset", "hash-bytes"], &["masstree"], &["masstree", "pset"]] {
+        for (of_database, own) in [(Level::Immediate, None), (Level::Immediate, Some(Level::Immediate)), (hour, None)] {
+            let case = format!("{kinds:?}, {of_database}, {}", own.is_some());
+            let path = dir.path().join(&case);
+            let db = Db::builder().initial_size(1 << 20).durability(of_database).no_background_threads();
+            let db = db.create(&path).unwrap();
+            let maps: Vec<_> = kinds.iter().map(|kind| db.map_of_kind::<u64, u64>(kind, kind).unwrap()).collect();
+            maps.iter().for_each(|map| _ = map.insert(&0, &0).unwrap());
+            db.sync().unwrap();
+            let commits = || db.pool().journal_stats().unwrap().commits;
+            let before = commits();
+            let later = db.transaction(|tx| {
+                own.into_iter().for_each(|level| tx.durability(level));
+                maps.iter().try_for_each(|map| tx.map(map)?.insert(&1, &1).map(drop))?;
+                Ok(tx.later())
+            });
+            let later = later.unwrap();
+            assert_eq!((later.is_durable(), commits() - before), (false, 0), "{case}: it has not waited");
+            // Nor does what the thread does next, as long as it has nothing to do with it.
+            assert_eq!((maps[0].get(&0).unwrap(), commits() - before), (Some(0), 0), "{case}");
+            let found = |name| {
+                let found = reopened(crashed(&path, name)).unwrap();
+                let get = |kind: &&str| found.map_of_kind::<u64, u64>(kind, kind).unwrap().get(&1).unwrap();
+                kinds.iter().map(get).collect::<Vec<_>>()
+            };
+            assert_eq!(found("before"), vec![None; kinds.len()], "{case}");
+            later.wait().unwrap();
+            assert_eq!((later.is_durable(), commits() - before), (true, 1), "{case}");
+            assert_eq!(found("after"), vec![Some(1); kinds.len()], "{case}");
+        }
+    }
+}
+
 /// What a repair saves of a file that was open when the machine stopped, and whose journal is damaged.
 #[test]
 fn a_repair_saves_what_file_and_damaged_journal_hold_together() {

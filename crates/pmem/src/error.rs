@@ -498,6 +498,15 @@ pub enum Error {
         name: String,
     },
 
+    /// Whoever is asked before an index is dropped still needs it: see [`Pool::ask_before_drops`](crate::Pool::ask_before_drops).
+    #[error("index {name:?} cannot be dropped while {needed_by}; end that first")]
+    StillNeeded {
+        /// The name.
+        name: String,
+        /// What needs it.
+        needed_by: &'static str,
+    },
+
     /// All root entries are taken.
     #[error(
         "the pool has {limit} indices, which is all it can have; drop one, or create it with a larger `max_indices`"

@@ -1185,6 +1185,10 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
             Error::TooManySessions { limit: 8 },
             "all 8 sessions of the pool are in use; drop one, or share sessions between threads",
         ),
+        (
+            Error::StillNeeded { name: "ages".into(), needed_by: "a snapshot is open" },
+            "index \"ages\" cannot be dropped while a snapshot is open; end that first",
+        ),
         (Error::NotAllocated { off: 0x80 }, "nothing is allocated at 0x80: it was freed before, or never allocated"),
         (Error::NotAnExtent { off: 0x80 }, "no extent like that starts at 0x80"),
         (

@@ -289,13 +289,13 @@ impl<M: Medium> TransactionManager<M> {
     /// somebody else's by the second time.
     ///
     /// # Errors
-    /// [`Error::Pool`] where another transaction does.
-    pub(crate) fn delete(&self, m: M, block: Off<Word>) -> Result<()> {
-        if self.deleting.lock(m).insert(block.get()) {
-            Ok(())
-        } else {
-            Err(PoolError::NotAllocated { off: block.get() }.into())
-        }
+    /// As [`expect_block`](Self::expect_block); [`Error::Pool`] where another transaction does.
+    pub(crate) fn delete(&self, op: &Op<'_, M>, block: Off<Word>) -> Result<()> {
+        let mut deleting = self.deleting.lock(op.medium());
+        // Whoever frees a block takes its note away when it is not allocated any more, and nobody can have got it again. Either that comes first;
+        // then the block is not found here. Or it comes later; then the note is.
+        self.expect_block(op, block)?;
+        if deleting.insert(block.get()) { Ok(()) } else { Err(PoolError::NotAllocated { off: block.get() }.into()) }
     }
 
     /// Takes note that blocks are not freed after all.
@@ -314,19 +314,20 @@ impl<M: Medium> TransactionManager<M> {
             return;
         }
         let link = &op.at(*at).block;
-        self.keep(op.medium(), &[entry.block.get()]);
         let space = self.root.pool().space();
+        let is_free = || self.keep(op.medium(), &[entry.block.get()]);
         let ours = self.expect_block(op, entry.block);
         match ours.and_then(|()| Ok(space.prepare_free(op, entry.block.get(), link, Off::NULL)?)) {
             Ok(prepared) => {
                 // PERSIST RW-A4: flush+fence.
                 op.fence();
-                prepared.complete(op);
+                prepared.complete_with(op, is_free);
             }
             // It is free already, or the file is damaged.
             Err(_) => {
                 op.store(link, Off::NULL, Release);
                 op.persist(link);
+                is_free();
             }
         }
     }

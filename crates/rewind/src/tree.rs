@@ -398,3 +398,6 @@ pub(crate) fn chain<M: Medium>(op: &Op<'_, M>, node: Link) -> Result<Vec<(Off<Re
     }
     Ok(records)
 }
+
+#[cfg(test)]
+mod tests;

@@ -127,14 +127,14 @@ impl<'t, M: Medium> Tx<'t, M> {
     pub fn free(&mut self, block: Off<Word>) -> Result<()> {
         let op = self.session.enter()?;
         let _guard = self.tm.poison.guard(&op)?;
-        self.tm.expect_block(&op, block)?;
         if self.deleted.contains(&block.get()) {
             return Ok(());
         }
+        self.tm.expect_block(&op, block)?;
         let chain = begun(&mut self.chain, self.tm, &op)?;
         self.tm.store.promise(&op, chain, 1)?;
         // The promise of a record that is not appended goes with the transaction's others.
-        self.tm.delete(op.medium(), block)?;
+        self.tm.delete(&op, block)?;
         self.deleted.push(block.get());
         self.blocks = true;
         let id = self.tm.store.number(op.medium());

@@ -152,12 +152,13 @@ impl<M: Medium> Db<M> {
     pub fn snapshot(&self) -> Result<Snapshot<M>> {
         self.shared.transactions.recover()?;
         for _ in 0..ATTEMPTS {
+            let Some(drops) = self.shared.transactions.drops.wait() else { break };
             let indices = self.indices()?;
             let opened = self
                 .shared
                 .sessions
                 .with(&self.shared.pool, |cached| self.open_snapshot(&mut cached.session, indices.clone()))?;
-            if self.indices()? == indices {
+            if self.shared.transactions.drops.none_since(drops) && self.indices()? == indices {
                 return Ok(opened);
             }
         }

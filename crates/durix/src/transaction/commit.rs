@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use durix_pmem::{Epochs, Medium, Op, Session};
+use durix_pmem::{Epochs, Level, Medium, Op, Session};
 
 use super::buffers::Buffers;
 use super::later::State;
@@ -153,9 +153,17 @@ fn commit<M: Medium>(tx: &Transaction<M>) -> Result<()> {
         let Some(buffers) = tx.end() else { return Ok(()) };
         let commit = Commit { tx, buffers: Some(buffers), keeps_locks: false };
         let writes = commit.written().next().is_some();
+        if writes {
+            // As before any update: what a service has failed at is told, and one that is outrun holds writers up. Nothing has happened yet.
+            shared.pool.services().admit(&mut cached.session)?;
+        }
         commit.run(&mut cached.session)?;
         // What it has read may be newer than what it has written. Its place is fixed, and its locks are given back.
         shared.transactions.visible.read_all(&cached.session);
+        if writes && tx.state.borrow().later.is_some() {
+            // Whoever has the ticket waits, whatever the level.
+            return Ok(shared.pool.settle_at(&mut cached.session, Level::Process)?);
+        }
         let Some(level) = tx.state.borrow().level else { return Ok(shared.pool.settle(&mut cached.session)?) };
         if !writes {
             // Nobody has noted which commits hold what it has read.
@@ -186,7 +194,7 @@ impl<M: Medium> Commit<'_, M> {
     fn run(mut self, session: &mut Session<M>) -> Result<()> {
         let state = match classify(self.parts(), self.tx.shared.pool.commits_operations_whole()) {
             Class::Nothing => State::Ticket(Ticket::DURABLE),
-            Class::Direct => State::Ticket(self.direct(session)?),
+            Class::Direct => self.direct(session)?,
             Class::Whole => State::Commit(self.whole(session)?),
             Class::Logged => State::Ticket(self.logged(session)?),
             Class::Mixed => return self.mixed(session),
@@ -232,7 +240,7 @@ impl<M: Medium> Commit<'_, M> {
         Undo::of(op, parts)
     }
 
-    fn direct(&mut self, session: &mut Session<M>) -> Result<Ticket> {
+    fn direct(&mut self, session: &mut Session<M>) -> Result<State<M>> {
         let epochs = self.buffered().next().map(|_| self.tx.shared.transactions.epochs()).transpose()?;
         let op = session.enter()?;
         match epochs {
@@ -249,8 +257,12 @@ impl<M: Medium> Commit<'_, M> {
                 part.change(&op)
             })?,
         }
+        if self.tx.shared.pool.commits_operations_whole() {
+            return Ok(State::Commit(op.note_commit()));
+        }
         let tickets = self.written().map(|part| part.guard.raw().ticket(&op));
-        Ok(tickets.max_by_key(|ticket| ticket.checkpoint().map(durix_pmem::Ticket::epoch)).unwrap_or(Ticket::DURABLE))
+        let last = tickets.max_by_key(|ticket| ticket.checkpoint().map(durix_pmem::Ticket::epoch));
+        Ok(State::Ticket(last.unwrap_or(Ticket::DURABLE)))
     }
 
     /// Makes all changes in one operation, of which no commit of the pool holds a part. Returns the number of the commit that holds them.

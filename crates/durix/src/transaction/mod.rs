@@ -15,11 +15,13 @@
 //! | `bytes`, `typed`, `iter` | maps inside a transaction |
 //! | `commit`, `later`, `pending` | how changes become durable together |
 //! | `turns` | commits that give way to snapshots |
+//! | `drops` | drops of indices beside snapshots that are opened |
 //! | `log`, `recover` | intents, and what a crash leaves of them |
 
 mod buffers;
 mod bytes;
 mod commit;
+pub(crate) mod drops;
 pub(crate) mod guard;
 mod iter;
 mod later;

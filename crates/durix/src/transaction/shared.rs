@@ -9,6 +9,7 @@ use durix_pmem::pool::{BeforeDrop, IndexInfo, Moments};
 use durix_pmem::service::Registered;
 use durix_pmem::{Epochs, Lock, Medium, Pool, Rmw, Session};
 
+use super::drops::Drops;
 use super::guard::Guarded;
 use super::locks::{Age, Conflict, Idle};
 use super::log::retired::Retirements;
@@ -18,6 +19,7 @@ use super::pending::Pending;
 use super::recover;
 use super::turns::Turns;
 use crate::Index;
+use crate::kind;
 use crate::versions::Versions;
 use crate::visible::Visible;
 use crate::{Error, Result};
@@ -54,6 +56,7 @@ pub(crate) struct Transactions<M: Medium> {
     pub(crate) versions: Versions,
     /// The snapshots that wait for pending transactions.
     pub(crate) turns: Turns,
+    pub(crate) drops: Drops,
     /// What reads wait for.
     pub(crate) visible: Visible,
 }
@@ -78,6 +81,7 @@ impl<M: Medium> Transactions<M> {
             service: OnceLock::new(),
             versions: Versions::new(),
             turns: Turns::new(),
+            drops: Drops::default(),
         });
         transactions.pool.ask_before_drops(&transactions);
         transactions
@@ -255,12 +259,19 @@ impl<M: Medium> Transactions<M> {
     }
 }
 
-/// A record must not change an index that gets the place of one that is dropped.
+/// A record must not change an index that gets the place of one that is dropped, and no snapshot may list that.
 impl<M: Medium> BeforeDrop<M> for Transactions<M> {
     fn before_drop(&self, session: &mut Session<M>, index: &IndexInfo) -> durix_pmem::Result<()> {
         // Whoever makes the log holds the place of it, and may wait for its name.
         if index.kind == log::KIND {
             return Ok(());
+        }
+        if !kind::is_internal(index.kind) {
+            self.drops.begin();
+            if self.versions.is_open() {
+                let (name, needed_by) = (index.name.clone(), "a snapshot is open");
+                return Err(durix_pmem::Error::StillNeeded { name, needed_by });
+            }
         }
         let log = self.log.lock(self.medium()).clone();
         let Some(log) = log else { return Ok(()) };
@@ -271,6 +282,12 @@ impl<M: Medium> BeforeDrop<M> for Transactions<M> {
         match log.names(&op, index.owner) {
             true => Err(durix_pmem::Error::Poisoned { name: index.name.clone() }),
             false => Ok(()),
+        }
+    }
+
+    fn after_drop(&self, index: &IndexInfo) {
+        if !kind::is_internal(index.kind) {
+            self.drops.end();
         }
     }
 }

@@ -176,7 +176,8 @@ impl<M: Medium> Transaction<M> {
 
     /// Has the commit not wait for a checkpoint: the [`Later`] that this returns says when the transaction is durable, and
     /// can be waited for. Only a transaction over strict maps *and* a buffered one would wait, and only without a journal. Until then the
-    /// changes of its strict maps cannot be seen, and their keys stay locked. With a journal the [`Later`] stands for the journal's commit.
+    /// changes of its strict maps cannot be seen, and their keys stay locked. With a journal the [`Later`] stands for the journal's commit, for which
+    /// this commit does not wait at any [level](Self::durability).
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);

@@ -15,6 +15,21 @@ fn pairs(map: &Map<u64, u64>) -> Vec<(u64, u64)> {
     pairs
 }
 
+/// A program that changes its maps by transactions alone learns of it, too.
+#[test]
+fn what_a_service_has_failed_at_is_told_to_the_next_transaction_that_writes() {
+    let db = memory();
+    let map = words(&db, "map", CLASSES[0]);
+    let planted = || durix_pmem::Error::Io { action: "planted".into(), source: std::io::ErrorKind::Other.into() };
+    db.pool().services().report(planted());
+    assert_eq!(db.transaction(|tx| tx.map(&map)?.get(&1)).unwrap(), None, "a read is not bothered");
+    let refused = db.transaction(|tx| tx.map(&map)?.insert(&1, &10));
+    assert!(refused.as_ref().is_err_and(|error| error.to_string().contains("planted")), "{refused:?}");
+    assert_eq!(pairs(&map), []);
+    db.transaction(|tx| tx.map(&map)?.insert(&1, &10)).unwrap();
+    assert_eq!(pairs(&map), [(1, 10)]);
+}
+
 #[test]
 fn changes_of_two_maps_of_any_kinds_are_made_together() {
     for a in kinds() {
@@ -541,5 +556,56 @@ fn keys_that_begin_alike_are_told_apart() {
         map.remove(&other).unwrap();
         again.commit().unwrap();
         assert_eq!([&one, &other].map(|key| map.get(key).unwrap()), [Some(4), None], "{len}");
+    }
+}
+
+/// Each run meets another transaction that is older, holds what this one needs, and ends then.
+#[test]
+fn a_closure_that_always_loses_is_run_so_often_and_no_more() {
+    const BOUND: usize = 1000;
+    let db = memory();
+    let map = words(&db, "m", "hash");
+    let older: Vec<_> = (0..=BOUND as u64).map(|_| db.begin().unwrap()).collect();
+    for (key, tx) in older.iter().enumerate() {
+        tx.map(&map).unwrap().insert(&(key as u64), &1).unwrap();
+    }
+    let (mut older, mut runs) = (older.into_iter(), 0);
+    let lost = db.transaction(|tx| {
+        let key = runs;
+        runs += 1;
+        tx.map(&map)?.insert(&u64::MAX, &2)?;
+        let done = tx.map(&map)?.insert(&key, &2);
+        older.next().expect("as many as runs").rollback();
+        done.map(drop)
+    });
+    assert!(matches!(lost, Err(Error::Conflict { attempts }) if attempts as usize == BOUND), "{lost:?}");
+    assert_eq!(runs, BOUND as u64);
+    drop(older);
+    assert_eq!(map.count().unwrap(), 0, "nothing was changed");
+    db.transaction(|tx| tx.map(&map)?.insert(&1, &1)).unwrap();
+}
+
+#[test]
+fn an_index_that_is_open_is_not_dropped() {
+    let db = memory();
+    for kind in CLASSES {
+        let map = words(&db, kind, kind);
+        db.transaction(|tx| tx.map(&map)?.insert(&1, &7)).unwrap();
+        let in_use = |dropped: Result<(), Error>| {
+            assert!(
+                matches!(&dropped, Err(Error::Pool(durix_pmem::Error::InUse { name })) if name == kind),
+                "{dropped:?}"
+            );
+        };
+        in_use(db.drop_index(kind));
+        // A transaction that has touched it keeps it open, too.
+        let tx = db.begin().unwrap();
+        tx.map(&map).unwrap().insert(&1, &8).unwrap();
+        drop(map);
+        in_use(db.drop_index(kind));
+        tx.commit().unwrap();
+        assert_eq!(words(&db, kind, kind).get(&1).unwrap(), Some(8));
+        db.drop_index(kind).unwrap();
+        assert_eq!(words(&db, kind, kind).get(&1).unwrap(), None);
     }
 }

@@ -1,12 +1,16 @@
 //! Snapshots: one moment, whatever is written later.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use durix::{Db, Error, Map, MapBatch, Snapshot};
+use durix_pmem::backing::HeapBacking;
+use durix_pmem::pool::{BeforeDrop, IndexInfo};
+use durix_pmem::{Hardware, Medium, PoolOptions, Session};
 
-use crate::{kinds, memory, over, words};
+use crate::{CLASSES, kinds, memory, over, words};
 
 type Pairs = BTreeMap<u64, u64>;
 
@@ -311,4 +315,202 @@ fn what_a_snapshot_shows_is_durable() {
     let before = commits();
     drop(db.snapshot().unwrap());
     assert_eq!(commits(), before + 1);
+}
+
+/// What the `n`-th update of a writer does: an insertion, or a removal.
+fn nth(n: u64) -> (u64, Option<u64>) {
+    let key = n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58;
+    (key, (!n.is_multiple_of(3)).then_some(n))
+}
+
+/// The snapshot shows what a number of updates have left: all that had ended before it was opened, and no more than had begun when it was.
+#[test]
+fn a_snapshot_beside_a_writer_shows_one_of_its_versions() {
+    for kind in CLASSES {
+        let db = memory();
+        let map = words(&db, "m", kind);
+        let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for n in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    begun.store(n + 1, Ordering::SeqCst);
+                    let (key, value) = nth(n);
+                    match value {
+                        // In turn as a plain update and in a transaction.
+                        Some(value) if n % 2 == 0 => _ = map.insert(&key, &value).unwrap(),
+                        Some(value) => _ = db.transaction(|tx| tx.map(&map)?.insert(&key, &value)).unwrap(),
+                        None => _ = map.remove(&key).unwrap(),
+                    }
+                    ended.store(n + 1, Ordering::SeqCst);
+                }
+            });
+            let stops = Stops(&stop);
+            let (mut model, mut done) = (Pairs::new(), 0);
+            for turn in 0..20 {
+                let least = ended.load(Ordering::SeqCst);
+                let snapshot = db.snapshot().unwrap();
+                let most = begun.load(Ordering::SeqCst);
+                if turn % 4 == 0 {
+                    db.sync().unwrap();
+                }
+                let step = |model: &mut Pairs, n| match nth(n) {
+                    (key, Some(value)) => _ = model.insert(key, value),
+                    (key, None) => _ = model.remove(&key),
+                };
+                (done..least).for_each(|n| step(&mut model, n));
+                done = least;
+                let mut found: Pairs = snapshot.map(&map).unwrap().iter().collect::<Result<_, _>>().unwrap();
+                let mut then = model.clone();
+                let mut versions = (least..=most).map(|n| {
+                    let version = then.clone();
+                    step(&mut then, n);
+                    version
+                });
+                let version = versions.find(|version| *version == found);
+                let version = version.unwrap_or_else(|| panic!("{kind}: no version of {least} to {most}: {found:?}"));
+                // Later the same, whatever was written since.
+                while ended.load(Ordering::SeqCst) < most + 50 {
+                    assert!(!writer.is_finished(), "{kind}: the writer has failed");
+                    std::thread::yield_now();
+                }
+                found = snapshot.map(&map).unwrap().iter().collect::<Result<_, _>>().unwrap();
+                assert_eq!(found, version, "{kind}: once more");
+            }
+            drop(stops);
+        });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_snapshot_is_held_across_await_and_by_whichever_thread() {
+    const TURNS: u64 = 10;
+    let db = memory();
+    let map = words(&db, "m", "masstree");
+    (0..50).for_each(|key| _ = map.insert(&key, &key).unwrap());
+    // How often was read, and was written.
+    let (reads, writes) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let reader = {
+        let (db, map, reads, writes) = (db.clone(), map.clone(), Arc::clone(&reads), Arc::clone(&writes));
+        tokio::spawn(async move {
+            let snapshot = db.snapshot().unwrap();
+            let expected: Pairs = (0..50).map(|key| (key, key)).collect();
+            for turn in 1..=TURNS {
+                reads.fetch_add(1, Ordering::SeqCst);
+                while writes.load(Ordering::SeqCst) < turn {
+                    tokio::task::yield_now().await;
+                }
+                shows(&snapshot, &map, &expected, "after an await");
+            }
+        })
+    };
+    for turn in 1..=TURNS {
+        while reads.load(Ordering::SeqCst) < turn {
+            assert!(!reader.is_finished(), "the reader has failed");
+            tokio::task::yield_now().await;
+        }
+        (0..60).for_each(|key| _ = map.insert(&key, &(1000 + turn)).unwrap());
+        // No checkpoint waits for the snapshot.
+        db.sync().unwrap();
+        writes.fetch_add(1, Ordering::SeqCst);
+    }
+    reader.await.unwrap();
+    assert_eq!(map.get(&0).unwrap(), Some(1000 + TURNS));
+}
+
+/// Calls a closure before an index is dropped.
+struct Asked<F>(F);
+
+impl<M: Medium, F: Fn() + Send + Sync> BeforeDrop<M> for Asked<F> {
+    fn before_drop(&self, _: &mut Session<M>, _: &IndexInfo) -> durix_pmem::Result<()> {
+        (self.0)();
+        Ok(())
+    }
+}
+
+fn listed(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.indices().iter().map(|info| &*info.name).collect()
+}
+
+/// The pool itself refuses to drop an index while a snapshot is open, whoever asks it.
+#[test]
+fn the_pool_drops_no_index_of_a_snapshot() {
+    let db = memory();
+    let map = words(&db, "a", "hash");
+    map.insert(&1, &1).unwrap();
+    drop(map);
+    let snapshot = db.snapshot().unwrap();
+    let refused = db.pool().drop_index("a").unwrap_err();
+    assert!(matches!(&refused, durix_pmem::Error::StillNeeded { name, .. } if name == "a"), "{refused}");
+    let refused = db.drop_index("a").unwrap_err();
+    assert!(matches!(&refused, Error::SnapshotOpen { index } if index == "a"), "{refused}");
+    let map = words(&db, "a", "hash");
+    assert_eq!(snapshot.map(&map).unwrap().get(&1).unwrap(), Some(1));
+    drop((map, snapshot));
+    db.pool().drop_index("a").unwrap();
+    assert!(db.indices().unwrap().is_empty());
+}
+
+/// A drop has seen that no snapshot is open, and pauses. A snapshot that is opened then keeps the index.
+#[test]
+fn a_snapshot_that_is_opened_beside_a_drop_keeps_the_index() {
+    let pool = PoolOptions::new().create_on(HeapBacking::new(64 << 20), Hardware::PAGE_CACHE).unwrap();
+    let opened: Arc<Mutex<Option<Snapshot>>> = Arc::default();
+    let source: Arc<Mutex<Option<Db>>> = Arc::default();
+    let asked = {
+        let (opened, source) = (Arc::clone(&opened), Arc::clone(&source));
+        Arc::new(Asked(move || {
+            let db = source.lock().unwrap();
+            *opened.lock().unwrap() = db.as_ref().map(|db| db.snapshot().unwrap());
+        }))
+    };
+    // Asked before the transactions of the database are.
+    pool.ask_before_drops(&asked);
+    let db = Db::builder().no_background_threads().over(pool).unwrap();
+    words(&db, "a", "hash").insert(&1, &7).unwrap();
+    *source.lock().unwrap() = Some(db.clone());
+    let dropped = db.drop_index("a");
+    *source.lock().unwrap() = None;
+    // It would get the place of the first one.
+    words(&db, "b", "hash").insert(&2, &2).unwrap();
+    let snapshot = opened.lock().unwrap().take().unwrap();
+    assert_eq!(listed(&snapshot), ["a"]);
+    assert!(matches!(&dropped, Err(Error::SnapshotOpen { index }) if index == "a"), "{dropped:?}");
+    let map = words(&db, "a", "hash");
+    assert_eq!(snapshot.map(&map).unwrap().get(&1).unwrap(), Some(7));
+}
+
+/// The other way round: the drop has begun, and no snapshot was open. One that is opened in the middle does not list the index.
+#[test]
+fn a_snapshot_that_is_opened_in_the_middle_of_a_drop_does_not_list_the_index() {
+    let db = memory();
+    words(&db, "a", "hash").insert(&1, &7).unwrap();
+    words(&db, "c", "hash").insert(&1, &7).unwrap();
+    let (begun, done) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let begun = Arc::new(begun);
+    // Asked after the transactions of the database are.
+    let asked = {
+        let (begun, done) = (Arc::clone(&begun), Arc::clone(&done));
+        Arc::new(Asked(move || {
+            begun.store(true, Ordering::SeqCst);
+            let since = std::time::Instant::now();
+            while !done.load(Ordering::SeqCst) && since.elapsed() < Duration::from_millis(200) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }))
+    };
+    db.pool().ask_before_drops(&asked);
+    std::thread::scope(|scope| {
+        let dropper = scope.spawn(|| db.drop_index("a"));
+        while !begun.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        let snapshot = db.snapshot().unwrap();
+        done.store(true, Ordering::SeqCst);
+        dropper.join().unwrap().unwrap();
+        assert_eq!(listed(&snapshot), ["c"]);
+    });
 }

@@ -18,6 +18,23 @@ pub trait BeforeDrop<M: Medium>: Send + Sync {
     /// # Errors
     /// The index is then not dropped.
     fn before_drop(&self, session: &mut Session<M>, index: &IndexInfo) -> Result<()>;
+
+    /// Called after each call of [`before_drop`](Self::before_drop), when the index is dropped, or will not be.
+    fn after_drop(&self, index: &IndexInfo) {
+        let _ = index;
+    }
+}
+
+/// Those that were asked, who are told when the drop is over.
+pub(super) struct Dropping<M: Medium> {
+    asked: Vec<Arc<dyn BeforeDrop<M>>>,
+    index: IndexInfo,
+}
+
+impl<M: Medium> Drop for Dropping<M> {
+    fn drop(&mut self) {
+        self.asked.iter().for_each(|asked| asked.after_drop(&self.index));
+    }
 }
 
 /// All that are asked.
@@ -33,13 +50,18 @@ impl<M: Medium> Pool<M> {
         all.push(weak);
     }
 
-    /// Asks all of them.
-    pub(super) fn before_drop(&self, session: &mut Session<M>, index: &IndexInfo) -> Result<()> {
+    /// Asks all of them. The caller keeps what it gets until the drop is over.
+    pub(super) fn before_drop(&self, session: &mut Session<M>, index: IndexInfo) -> Result<Dropping<M>> {
         // Not under the lock: they write back.
         let all: Vec<_> = {
             let all = self.inner.before_drops.lock(self.mapping().medium());
             all.iter().filter_map(Weak::upgrade).collect()
         };
-        all.iter().try_for_each(|asked| asked.before_drop(session, index))
+        let mut dropping = Dropping { asked: Vec::with_capacity(all.len()), index };
+        for asked in all {
+            dropping.asked.push(asked);
+            dropping.asked[dropping.asked.len() - 1].before_drop(session, &dropping.index)?;
+        }
+        Ok(dropping)
     }
 }

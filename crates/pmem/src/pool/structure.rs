@@ -545,7 +545,8 @@ impl<M: Medium> Pool<M> {
         let _busy = Busy { pool: self, owner };
         // The last user may have let go of it without a lock of ours.
         fence(Ordering::Acquire);
-        self.before_drop(&mut session, &IndexInfo { name: record.name.clone(), kind: record.kind, owner })?;
+        let index = IndexInfo { name: record.name.clone(), kind: record.kind, owner };
+        let _dropping = self.before_drop(&mut session, index)?;
         let op = session.enter()?;
         let root = RootRef::new(&op, self.geometry(), owner);
         root.begin_drop(record); // PERSIST RT-D1<RT-D2: flush+fence

@@ -703,7 +703,15 @@ impl<M: Medium> Prepared<'_, M> {
     ///
     /// # Panics
     /// If the operation is one of another pool.
-    pub fn complete(mut self, op: &Op<'_, M>) {
+    pub fn complete(self, op: &Op<'_, M>) {
+        self.complete_with(op, || ());
+    }
+
+    /// As [`complete`](Self::complete). Calls `settled` when all of it is durable, before what was freed can be allocated by anybody.
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
+    pub fn complete_with(mut self, op: &Op<'_, M>, settled: impl FnOnce()) {
         self.space.assert_own(op);
         {
             let mut state = self.space.state.lock(op.medium());
@@ -720,6 +728,7 @@ impl<M: Medium> Prepared<'_, M> {
         // PERSIST SP-L4: flush+fence.
         op.fence();
         self.guard = None;
+        settled();
         if self.frees {
             self.space.give_back(op, self.place);
         }

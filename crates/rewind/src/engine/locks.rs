@@ -1,8 +1,11 @@
 //! Locks of words, by stripes, with wait-die.
 //!
 //! A stripe holds the age of its transaction, or zero. An older transaction (a lower age) waits for a younger one; a younger
-//! one that meets an older one gives up. So whoever waits is older than the one it waits for, and no cycle can arise. A
-//! transaction that runs again keeps its age, so it is the oldest at last.
+//! one that meets an older one gives up. So whoever waits is older than the one it waits for, and no cycle can arise.
+//!
+//! The first age of a transaction is a count of its own session, which nobody else writes: it says nothing of other sessions. A transaction that
+//! has lost its first conflict gets another age from one count of all sessions, and keeps it. Such an age is older than each first age, and
+//! than all that are given later. So the transaction is the oldest at last.
 //!
 //! Stripes are volatile. They are never waited for inside an operation scope.
 
@@ -20,6 +23,8 @@ const EARLY: u32 = 1 << 12;
 
 pub(super) struct Locks {
     stripes: Box<[AtomicU64; STRIPES]>,
+    /// [`PATIENCE`] in nanoseconds.
+    pub(super) patience: AtomicU64,
 }
 
 /// What an attempt to lock has given.
@@ -29,17 +34,20 @@ pub(super) enum Got {
     Taken(u32),
     /// It was held by the same transaction already.
     Held,
-    /// An older transaction has it, or a younger one keeps it for too long.
+    /// An older transaction has it.
     Lost,
+    /// A younger one keeps it for too long.
+    TimedOut,
 }
 
 impl Locks {
     pub(super) fn new() -> Self {
-        Locks { stripes: Box::new([const { AtomicU64::new(0) }; STRIPES]) }
+        let patience = AtomicU64::new(PATIENCE.as_nanos() as u64);
+        Locks { stripes: Box::new([const { AtomicU64::new(0) }; STRIPES]), patience }
     }
 
     #[inline]
-    fn stripe(off: u64) -> u32 {
+    pub(super) fn stripe(off: u64) -> u32 {
         ((off >> 3).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - STRIPES.trailing_zeros())) as u32
     }
 
@@ -58,12 +66,13 @@ impl Locks {
         }
         match m.shared_compare_exchange(stripe, 0, age) {
             Ok(_) => Got::Taken(number),
-            Err(holder) => Self::wait(m, stripe, number, age, holder),
+            Err(holder) => self.wait(m, number, age, holder),
         }
     }
 
     #[cold]
-    fn wait<M: Medium>(m: M, stripe: &AtomicU64, number: u32, age: u64, mut holder: u64) -> Got {
+    fn wait<M: Medium>(&self, m: M, number: u32, age: u64, mut holder: u64) -> Got {
+        let (stripe, patience) = (self.at(number), Duration::from_nanos(self.patience.load(Ordering::Relaxed)));
         let (mut turn, mut since) = (0, None);
         loop {
             // If the holder lets go first, we find zero and take the stripe; if another one takes it first, we find its age,
@@ -71,8 +80,8 @@ impl Locks {
             if holder != 0 && holder < age {
                 return Got::Lost;
             }
-            if turn > EARLY && since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-                return Got::Lost;
+            if turn > EARLY && since.get_or_insert_with(Instant::now).elapsed() > patience {
+                return Got::TimedOut;
             }
             m.spin(turn);
             turn = turn.saturating_add(1);

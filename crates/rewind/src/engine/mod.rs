@@ -64,6 +64,8 @@ pub use tx::{Cell, Tx};
 const WATERMARK: usize = 0;
 /// Cells in the root entry.
 const ROOT_CELLS: usize = 5;
+/// A bit of the age of a transaction that has lost no conflict yet.
+const UNCONTESTED: u64 = 1 << 63;
 /// Times that a transaction runs again before it gives up.
 const RETRIES: u32 = 1 << 16;
 
@@ -126,6 +128,8 @@ pub struct Engine<M: Medium = Hardware> {
     slots: PerSession<Slot<M>>,
     /// The number of the next commit.
     next: AtomicU64,
+    /// The age of the next transaction that loses its first conflict.
+    losers: AtomicU64,
     /// 1 once there may be records, and the root asks for recovery.
     asks: AtomicU64,
     /// Held by whoever trims.
@@ -238,6 +242,7 @@ impl<M: Medium> Engine<M> {
             locks: Locks::new(),
             slots: PerSession::default(),
             next: AtomicU64::new(next),
+            losers: AtomicU64::new(1),
             asks: AtomicU64::new(0),
             trimming: Lock::new(Lines::new()),
             trim_at: options.trim_at.max(1),
@@ -267,16 +272,19 @@ impl<M: Medium> Engine<M> {
     /// does. The closure runs again if another transaction was in its way, so it must be repeatable; it holds no operation
     /// open, and may take long, but keeps what it has read and written locked.
     ///
+    /// Do not begin a transaction inside another one, in whichever session: words are locked by stripes, which are hashed, so two that use
+    /// different cells can wait for each other, the outer one for the inner one's end. That is [`Error::Busy`] after a while.
+    ///
     /// # Errors
     /// What the closure returns: then nothing has happened. [`Error::Busy`]: the locks could not be had.
-    /// [`Error::Pool`]: the log cannot grow; nothing has happened. [`Error::ForeignSession`].
+    /// [`Error::Pool`]: the log cannot grow, even after a trim; nothing has happened. [`Error::ForeignSession`].
     pub fn transaction<R, E: From<Error>>(
         &self,
         session: &mut Session<M>,
         mut f: impl FnMut(&mut Tx<'_, M>) -> Result<R, E>,
     ) -> Result<R, E> {
         self.ensure_own(session)?;
-        let age = self.age(session);
+        let mut age = self.age(session);
         for attempt in 0..RETRIES {
             let mut tx = Tx::begin(self, session, age);
             let done = f(&mut tx);
@@ -285,7 +293,13 @@ impl<M: Medium> Engine<M> {
                 tx.commit()?;
                 return Ok(done);
             }
+            if tx.has_timed_out() {
+                break;
+            }
             drop(tx);
+            if age & UNCONTESTED != 0 {
+                age = self.medium().shared_rmw(&self.losers, Rmw::Add, 1);
+            }
             self.medium().spin(attempt);
         }
         Err(Error::Busy.into())
@@ -330,13 +344,14 @@ impl<M: Medium> Engine<M> {
         if session.mapping().base_addr() == self.base { Ok(()) } else { Err(Error::ForeignSession) }
     }
 
-    /// The age of a session's next transaction: unique, never zero, and rising for each session.
+    /// The age of a session's next transaction: unique, never zero, and younger than those that have lost a conflict. It costs no locked
+    /// instruction, so it says nothing of transactions of other sessions.
     #[inline]
     fn age(&self, session: &Session<M>) -> u64 {
         let (m, count) = (self.medium(), &self.slots.of(session.slot()).age);
         let next = m.shared_load(count, Ordering::Relaxed) + 1;
         m.shared_store(count, next, Ordering::Relaxed);
-        next * u64::from(MAX_SESSIONS) + u64::from(session.slot())
+        UNCONTESTED | (next * u64::from(MAX_SESSIONS) + u64::from(session.slot()))
     }
 
     /// Has the root ask for recovery, before the first record.

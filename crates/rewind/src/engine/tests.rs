@@ -485,3 +485,137 @@ fn segments_that_nobody_needs_go_back_to_the_pool() {
     // The one that is being written to, and one that is spare.
     assert!(had - long > 20 * CHUNK && had - after <= 2 * CHUNK, "{had} bytes were free, then {long}, then {after}");
 }
+
+/// The log of a session fills its only segment, and the rest of the pool is full: no commit that succeeds would ask for a trim.
+#[test]
+fn a_full_log_in_a_full_pool_is_trimmed_by_the_commit_that_finds_it() {
+    let (pool, _) = pool(16);
+    let tm = engine(&pool, 100);
+    let mut session = pool.session().unwrap();
+    let a = tm.root_cell::<u64>(0).unwrap();
+    let mut blocks = Vec::new();
+    while let Ok(block) = tm.transaction(&mut session, |tx| tx.alloc::<u64>(64)) {
+        blocks.push(block);
+    }
+    while tm.transaction(&mut session, |tx| tx.alloc::<u64>(1)).is_ok() {}
+    // More than a segment holds.
+    for value in 1..=CHUNK / 8 {
+        let done = tm.transaction(&mut session, |tx| tx.set(a, value));
+        assert!(done.is_ok(), "commit {value}: {done:?}");
+    }
+    assert_eq!(tm.peek(&mut session, a).unwrap(), CHUNK / 8);
+    for block in blocks {
+        tm.transaction(&mut session, |tx| tx.free(block)).unwrap();
+    }
+    assert_eq!(pool.check_space(&session.enter().unwrap(), |_| true), []);
+}
+
+/// What was freed is available after a trim, and nobody else trims.
+#[test]
+fn an_allocation_in_a_full_pool_gets_what_was_freed_before() {
+    let (pool, _) = pool(16);
+    let tm = engine(&pool, 100);
+    let mut session = pool.session().unwrap();
+    let mut last = None;
+    while let Ok(block) = tm.transaction(&mut session, |tx| tx.alloc::<u64>(64)) {
+        last = Some(block);
+    }
+    let last = last.unwrap();
+    tm.transaction(&mut session, |tx| tx.free(last)).unwrap();
+    let mut runs = 0;
+    let again = tm.transaction(&mut session, |tx| {
+        runs += 1;
+        tx.alloc::<u64>(64)
+    });
+    assert_eq!((again.unwrap(), runs), (last, 1), "the closure need not run again");
+    let full = tm.transaction(&mut session, |tx| tx.alloc::<u64>(64));
+    assert!(matches!(full, Err(Error::Pool(durix_pmem::Error::Full { .. }))), "{full:?}");
+}
+
+/// A panic in another session comes between the record of a commit and the trim that it asks for: the transaction has happened all the same.
+#[test]
+fn a_commit_whose_trim_fails_has_happened() {
+    let medium = Interposed::new(Hardware::PAGE_CACHE);
+    let pool = options().initial_size(8 * CHUNK).create_on(HeapBacking::new(64 * CHUNK), medium).unwrap();
+    let tm = pool.open_structure::<Engine<_>>("tm", &Options { segment: CHUNK, trim_at: 1 }).unwrap();
+    let (mut session, mut other) = (pool.session().unwrap(), pool.session().unwrap());
+    let (a, b) = (tm.root_cell::<u64>(0).unwrap(), tm.root_cell::<u64>(1).unwrap());
+    tm.transaction(&mut session, |tx| tx.set(a, 1)).unwrap();
+    let commit = || tm.transaction(&mut session, |tx| tx.set(a, 2));
+    let panic = || {
+        let op = other.enter().unwrap();
+        let mut changes = tm.changes();
+        changes.set(&op, b.off().get(), 7).unwrap();
+        let commit = || tm.commit_in(&op, changes, |_| panic!("planted"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit)).is_err());
+    };
+    let (done, came) = medium.interrupt(Before::Fence, 1, commit, panic);
+    assert!(came);
+    assert!(done.is_ok(), "{done:?}");
+    assert_eq!(tm.peek(&mut session, a).unwrap(), 2);
+    // The next one is told, and has not happened.
+    let refused = tm.transaction(&mut session, |tx| tx.set(a, 3));
+    assert!(matches!(refused, Err(Error::Pool(durix_pmem::Error::Poisoned { .. }))), "{refused:?}");
+    assert_eq!(tm.peek(&mut session, a).unwrap(), 2);
+}
+
+/// The ages of sessions are their own counts: a session that has run many transactions would be younger than each new one for ever.
+#[test]
+fn a_transaction_that_has_lost_is_older_than_those_of_new_sessions() {
+    use std::sync::atomic::AtomicU32;
+    let (pool, _) = pool(64);
+    let tm = engine(&pool, 16);
+    let (mut session, mut new) = (pool.session().unwrap(), pool.session().unwrap());
+    let a = tm.root_cell::<u64>(0).unwrap();
+    (0..1000).for_each(|value| tm.transaction(&mut session, |tx| tx.set(a, value)).unwrap());
+    let (locked, runs) = (std::sync::Barrier::new(2), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            tm.transaction(&mut new, |tx| {
+                tx.set(a, 5)?;
+                locked.wait();
+                while runs.load(Ordering::Relaxed) < 2 {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                Ok::<_, Error>(())
+            })
+            .unwrap();
+        });
+        locked.wait();
+        tm.transaction(&mut session, |tx| {
+            runs.fetch_add(1, Ordering::Relaxed);
+            tx.set(a, 6)
+        })
+        .unwrap();
+    });
+    assert_eq!(runs.into_inner(), 2, "the second run waits");
+    assert_eq!(tm.peek(&mut session, a).unwrap(), 6);
+}
+
+/// Two cells have the same stripe. The inner transaction waits for the outer one, which waits for the inner one's end.
+#[test]
+fn a_transaction_inside_another_one_is_busy_after_a_while() {
+    let (pool, _) = pool(400);
+    let tm = engine(&pool, 16);
+    tm.locks.patience.store(50_000_000, Ordering::Relaxed);
+    let (mut session, mut second) = (pool.session().unwrap(), pool.session().unwrap());
+    let base = cells(&tm, &mut session, 100);
+    let all = (0..90).flat_map(|_| {
+        let block = cells(&tm, &mut session, 100);
+        (0..100).map(move |word| block.field::<u64>(word))
+    });
+    let stripe = |cell: Cell<u64>| Locks::stripe(cell.off().get());
+    let other = all.into_iter().find(|cell| stripe(*cell) == stripe(base)).expect("9000 cells, 4096 stripes");
+    for turn in 0..2 {
+        tm.transaction(&mut session, |tx| {
+            tx.set(base, turn)?;
+            let inner = tm.transaction(&mut second, |tx| tx.set(other, turn));
+            assert!(matches!(inner, Err(Error::Busy)), "{inner:?}");
+            Ok::<_, Error>(())
+        })
+        .unwrap();
+    }
+    tm.transaction(&mut second, |tx| tx.set(other, 7)).unwrap();
+    assert_eq!(tm.peek(&mut session, base).unwrap(), 1);
+}

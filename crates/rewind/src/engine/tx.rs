@@ -81,6 +81,7 @@ pub struct Tx<'e, M: Medium> {
     /// Offsets that are in the heap.
     words: Range<u64>,
     lost: bool,
+    timed_out: bool,
 }
 
 impl<M: Medium> fmt::Debug for Tx<'_, M> {
@@ -99,12 +100,18 @@ impl<'e, M: Medium> Tx<'e, M> {
             changes: Changes::new(engine),
             words: engine.heap..engine.mapping().len() & !7,
             lost: false,
+            timed_out: false,
         }
     }
 
     /// Whether it has met an older transaction and must run again.
     pub(super) fn has_lost(&self) -> bool {
         self.lost
+    }
+
+    /// Whether it has waited too long for a younger transaction.
+    pub(super) fn has_timed_out(&self) -> bool {
+        self.timed_out
     }
 
     /// Reads a cell: what this transaction has written, or else the committed value.
@@ -154,14 +161,20 @@ impl<'e, M: Medium> Tx<'e, M> {
     }
 
     /// Allocates a block of `words` cells, which are zero, and returns the first: see [`Cell::field`]. A transaction that does not commit
-    /// leaves no trace of it.
+    /// leaves no trace of it. In a full pool it trims first, and tries again.
     ///
     /// # Errors
-    /// [`Error::Pool`]: the pool is full, or the block is larger than one can be.
+    /// [`Error::Pool`]: the pool is full all the same, or the block is larger than one can be.
     pub fn alloc<T: Bits>(&mut self, words: u64) -> Result<Cell<T>> {
         self.engine.root.pool().ensure_writable()?;
-        let op = self.session.enter()?;
-        let off = self.changes.alloc_zeroed(&op, words.max(1).saturating_mul(8))?;
+        let (op, bytes) = (self.session.enter()?, words.max(1).saturating_mul(8));
+        let off = match self.changes.alloc_zeroed(&op, bytes) {
+            Err(Error::Pool(durix_pmem::Error::Full { .. })) => {
+                self.engine.make_room(&op)?;
+                self.changes.alloc_zeroed(&op, bytes)?
+            }
+            done => done?,
+        };
         Ok(Cell::at(Off::new(off)))
     }
 
@@ -187,8 +200,9 @@ impl<'e, M: Medium> Tx<'e, M> {
         match got {
             Got::Held => {}
             Got::Taken(stripe) => self.changes.writes_mut().stripes.push(stripe),
-            Got::Lost => {
+            Got::Lost | Got::TimedOut => {
                 self.lost = true;
+                self.timed_out |= got == Got::TimedOut;
                 return Err(Error::Conflict);
             }
         }
@@ -201,7 +215,15 @@ impl<'e, M: Medium> Tx<'e, M> {
             return Ok(());
         }
         self.engine.root.pool().ensure_writable()?;
-        self.engine.commit_changes(&self.session.enter()?, &mut self.changes, |store| store())
+        let op = self.session.enter()?;
+        match self.engine.commit_changes(&op, &mut self.changes, |store| store()) {
+            // Nothing has happened, and the changes are as they were. Nobody else may ask for a trim: the log can have a single segment.
+            Err(Error::Pool(durix_pmem::Error::Full { .. })) => {
+                self.engine.make_room(&op)?;
+                self.engine.commit_changes(&op, &mut self.changes, |store| store())
+            }
+            done => done,
+        }
     }
 
     fn unlock(&mut self) {

@@ -313,3 +313,79 @@ fn a_pool_with_pending_records_opens_only_for_those_who_recover_them() {
         assert_eq!((tm.found_records(), tm.records(&mut session).unwrap()), (0, 0), "{options}");
     }
 }
+
+/// The process dies with a log that has no room for one record more: what undoes and ends its transaction fits all the same.
+#[test]
+fn a_full_log_is_recovered() {
+    for options in all() {
+        for commits in [false, true] {
+            let full = pool(SMALL, Hardware::PAGE_CACHE);
+            let (tm, mut session) = open(&full, options);
+            let mut tx = tm.begin(&mut session).unwrap();
+            let written = fill(&tm, &mut tx);
+            let image = if commits {
+                tx.commit().unwrap();
+                HeapBacking::image_of(full.mapping())
+            } else {
+                let image = HeapBacking::image_of(full.mapping());
+                tx.rollback().unwrap();
+                image
+            };
+            let dead = PoolOptions::new().chunk_size(4096).lanes(1).max_indices(2).max_size(SMALL);
+            let dead = dead.open_on(HeapBacking::from_image(image), Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+            let recovered = dead.recover_logs(&[&LogRecovery]);
+            assert!(recovered.is_ok(), "{options}, commits: {commits}: {recovered:?}");
+            let (tm, mut session) = open(&dead, options);
+            assert_eq!((tm.found_records(), tm.records(&mut session).unwrap()), (0, 0), "{options}");
+            let newest = |cell| (0..written).filter(|n| n % 8 == cell).max().map_or(0, |n| n + 100);
+            for cell in 0..8 {
+                let found = tm.transaction(&mut session, |tx| tx.get(tm.cell(cell as usize))).unwrap();
+                assert_eq!(found, if commits { newest(cell) } else { 0 }, "{options}, commits: {commits}, cell {cell}");
+            }
+            // As many fit again.
+            let mut tx = tm.begin(&mut session).unwrap();
+            assert!(fill(&tm, &mut tx) >= written, "{options}, commits: {commits}");
+            tx.rollback().unwrap();
+        }
+    }
+}
+
+/// A transaction is about to free a block; before each of its fences another one asks to free the same block. If that were accepted, it would
+/// free the block once more when somebody else has it.
+#[test]
+fn a_block_that_is_being_freed_cannot_be_freed_by_another_transaction() {
+    for policy in [Policy::Force, Policy::NoForce] {
+        let options = Options::default().policy(policy).lanes(2);
+        let mut met = 0;
+        for fence in 1.. {
+            let medium = Interposed::new(Hardware::PAGE_CACHE);
+            let pool = pool(1 << 20, medium);
+            let (tm, mut session) = open(&pool, options);
+            let (mut other, mut third) = (pool.session().unwrap(), pool.session().unwrap());
+            let block = tm.transaction(&mut session, |tx| tx.alloc(&[1, 2])).unwrap();
+            // Otherwise the block's slab would go back to the pool, under a lock that the other one waits for.
+            tm.transaction(&mut session, |tx| tx.alloc(&[8, 9])).unwrap();
+            tm.checkpoint(&mut session).unwrap();
+            let mut late = tm.begin(&mut other).unwrap();
+            late.set(tm.cell(0), 1).unwrap();
+            let free = || {
+                tm.transaction(&mut session, |tx| tx.free(block)).unwrap();
+                tm.checkpoint(&mut session).unwrap();
+            };
+            let mut refused = None;
+            let ((), came) = medium.interrupt(Before::Fence, fence, free, || refused = Some(late.free(block)));
+            if !came {
+                break;
+            }
+            met += 1;
+            // Somebody else gets the block, and keeps it.
+            assert_eq!(tm.transaction(&mut third, |tx| tx.alloc(&[3])).unwrap(), block);
+            late.commit().unwrap();
+            tm.checkpoint(&mut third).unwrap();
+            let blocks = pool.space().blocks(&third.enter().unwrap(), tm.root().owner());
+            assert_eq!(blocks.len(), 2, "{policy:?}, before fence {fence}: the block of another transaction was freed");
+            assert!(matches!(refused, Some(Err(Error::Pool(_)))), "{policy:?}, before fence {fence}: {refused:?}");
+        }
+        assert!(met >= 4, "{policy:?}: {met} fences");
+    }
+}
