@@ -91,11 +91,11 @@ bash -euc "$(shell which-kind)"
 bash -euc "$(shell transactions)"
 bash -euc "$(shell operations)"
 # What the page about moving moves.
-sqlite3 old.sqlite "CREATE TABLE settings (key, value); INSERT INTO settings VALUES ('colour', 'blue'), ('size', 'large');"
+sqlite3 old.sqlite "CREATE TABLE settings (key, value); INSERT INTO settings VALUES ('colour', 'blue'), ('path', 'a\\b, \"c\"' || char(9));"
 durix put --pool ages.durix --create --index ages --key-type string --value-type u64 ada 36
 durix dump --pool ages.durix --redb old.redb
 bash -euo pipefail -c "$(shell moving)"
-[ "$(durix scan --pool new.durix --index settings)" = "$(printf 'colour\tblue\nsize\tlarge')" ]
+[ "$(durix scan --pool new.durix --index settings)" = "$(printf '%s\t%s\n' colour blue path 'a\\b, "c"\t')" ]
 [ "$(durix get --pool new.durix --index ages ada)" = 36 ]
 for store in lmdb sled; do
     [ "$(durix scan --pool from-$store.durix --index settings --keys-only | wc -l)" = 25000 ]

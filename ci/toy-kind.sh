@@ -20,8 +20,9 @@ sed -i 's|^        durix_dptree::kinds(),|&\n        durix_toykind::kinds(),|' c
 git diff --stat -- . ':!Cargo.lock'
 [ "$(git diff --numstat -- '*.rs' | cut -f1,3)" = "1	crates/durix/src/kind.rs" ]
 
-# Features as `ci/test.sh` builds them, so that what lies below the list is there already.
-all=(--workspace --features durix-simtests/shuttle)
+# Packages and features as `ci/test.sh` builds them, so that what lies below the list is there already.
+source ci/as-tests.sh
+all=("${as_tests[@]}")
 say() { echo "-- $* (after $((SECONDS - start)) s)"; }
 # All of the input is read before it is searched, so that whoever writes it is not cut off.
 has() { grep -q -- "$1" <<<"$(cat)" || { echo "toy-kind: $2 does not know the kind" >&2; exit 1; }; }

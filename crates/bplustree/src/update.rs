@@ -51,7 +51,7 @@ impl<M: Medium> BPlusTree<M> {
         let _latch = self.latch.lock(op.medium());
         match self.attempt(op, &change) {
             // Segments and freed blocks that wait for a trim may be room enough.
-            Err(Error::Pool(durix_pmem::Error::Full { .. })) => {
+            Err(Error::Pool(error)) if error.is_no_room() => {
                 self.engine()?.make_room(op)?;
                 self.attempt(op, &change)
             }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use durix_bplustree::{BPlusTree, Options};
 use durix_index::{Batch, Direction, Index, KeyRange, OrderedIndex};
 use durix_pmem::backing::HeapBacking;
+use durix_pmem::testing::{FaultBacking, Faults};
 use durix_pmem::{Counting, Hardware, Pool, PoolOptions, Session, Tick};
 use proptest::prelude::*;
 
@@ -325,6 +326,31 @@ fn a_full_pool_takes_removals_and_their_room_comes_back() {
         counts.push(count);
     }
     assert!(counts.iter().all(|count| *count > 100 && count.abs_diff(counts[0]) < counts[0] / 4), "{counts:?}");
+}
+
+/// The same where it is the disk that is full: blocks that were freed wait for a trim of the log, which comes in time.
+#[test]
+fn a_full_disk_takes_changes_as_a_full_pool_does() {
+    let faults = Faults::default();
+    let medium = Counting::new(Hardware::PAGE_CACHE);
+    let pool = options(4096).create_on(FaultBacking::new(HeapBacking::new(16 << 20), faults.clone()), medium).unwrap();
+    let (tree, mut session) = (tree(&pool, Options::default()), pool.session().unwrap());
+    faults.room(Some(pool.mapping().len()));
+    let mut count = 0u64;
+    let full = loop {
+        match tree.insert(&session.enter().unwrap(), &count.to_be_bytes(), &[7; 1000]) {
+            Ok(_) => count += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, durix_index::Error::Pool(durix_pmem::Error::DiskFull { .. })), "{full}");
+    for turn in 0..1000u64 {
+        let (op, key) = (session.enter().unwrap(), (turn % count).to_be_bytes());
+        assert!(tree.remove(&op, &key).unwrap());
+        let inserted = tree.insert(&op, &key, &[turn as u8; 1000]);
+        assert!(matches!(inserted, Ok(true)), "{turn}: {inserted:?}");
+    }
+    assert_sound(&tree, &mut session);
 }
 
 /// Values up to many blocks, of which the log holds the short ones only.

@@ -171,8 +171,8 @@ fn in_own_terms(error: &durix::Error) -> String {
         ),
         P::CopiedOpen { name, differs } => format!(
             "{name} was copied from a pool that was open, or that a crash had left ({differs} than the file that was open), so it may hold \
-             parts of different moments: copy a pool that is open in another process after it was closed there, or by `Db::copy_to` in that \
-             process; save what is in this copy with `durix repair`; if nobody had it open while it was copied, take it as it is with \
+             parts of different moments: close the pool in the process that has it open, then copy it with `durix copy`; or have that process \
+             make the copy; save what is in this copy with `durix repair`; if nobody had it open while it was copied, take it as it is with \
              --accept-unclean, and run `durix check`"
         ),
         P::DiskFull { name, wanted } => format!(
@@ -254,9 +254,18 @@ mod tests {
     /// Mistakes that only a program can make, not the command.
     const OF_PROGRAMS: [&str; 3] = ["Nested", "ForeignMap", "ForeignSession"];
 
-    /// The errors whose messages name something of the library in backticks: all but commands.
+    /// Whether a text names a type of the library, or a call of one.
+    fn names_the_library(text: &str) -> bool {
+        let types = ["DbBuilder", "PoolOptions"];
+        let paths = ["Db::", "Error::", "Index::", "Level::", "Map::", "Pool::", "Session::", "durix::", "durix_"];
+        let calls = ["accept_copy(", "accept_unclean(", "max_size(", "open_timeout(", "read_only("];
+        [&types[..], &paths, &calls].concat().iter().any(|name| text.contains(name))
+    }
+
+    /// The errors whose messages name something of the library: its types and calls, and all in backticks but commands.
     fn with_names_of_the_library(source: &str) -> Vec<&str> {
-        let names = |message: &str| message.split('`').skip(1).step_by(2).any(|quoted| !quoted.starts_with("durix "));
+        let quotes = |message: &str| message.split('`').skip(1).step_by(2).any(|quoted| !quoted.starts_with("durix "));
+        let names = |message: &str| quotes(message) || names_the_library(message);
         let mut found = Vec::new();
         for part in source.split("#[error(").skip(1) {
             let Some((message, after)) = part.split_once(")]") else { continue };
@@ -266,6 +275,73 @@ mod tests {
             }
         }
         found
+    }
+
+    /// What a source can print: its literals of text; and of comments those that become help.
+    fn printed(source: &str, is_help: bool) -> Vec<String> {
+        let (mut texts, mut rest) = (Vec::new(), source);
+        while let Some(at) = rest.find(['"', '/', '\'']) {
+            let from = &rest[at..];
+            if from.starts_with("//") {
+                let (line, after) = from.split_once('\n').unwrap_or((from, ""));
+                if is_help && line.starts_with("/// ") {
+                    texts.push(line.into());
+                }
+                rest = after;
+            } else if from.starts_with('"') {
+                let is_raw = rest[..at].ends_with(['r', '#']);
+                let end = if rest[..at].ends_with('#') { "\"#" } else { "\"" };
+                let mut len = 1;
+                while !from[len..].starts_with(end) {
+                    let is_escaped = !is_raw && from[len..].starts_with('\\');
+                    len += from[len..].chars().take(1 + usize::from(is_escaped)).map(char::len_utf8).sum::<usize>();
+                }
+                // Lines of source are joined as the compiler joins them.
+                texts.push(from[1..len].split("\\\n").map(str::trim_start).collect());
+                rest = &from[len + end.len()..];
+            } else {
+                // A quotation mark as a character is no text.
+                let literal = ["'\"'", "'\\\"'", "'\\''"].iter().find(|literal| from.starts_with(**literal));
+                rest = &from[literal.map_or(1, |literal| literal.len())..];
+            }
+        }
+        texts
+    }
+
+    /// The texts of a folder of sources that name something of the library, tests left out.
+    fn texts_that_name_the_library(folder: &std::path::Path, seen: &mut usize) -> Vec<String> {
+        let mut found = Vec::new();
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                found.extend(texts_that_name_the_library(&path, seen));
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            let source = source.split("#[cfg(test)]").next().unwrap();
+            let texts = printed(source, path.ends_with("args.rs"));
+            *seen += texts.len();
+            let names = texts.into_iter().filter(|text| names_the_library(text));
+            found.extend(names.map(|text| format!("{}: {text}", path.display())));
+        }
+        found
+    }
+
+    #[test]
+    fn no_text_of_the_command_names_the_library() {
+        let mut seen = 0;
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let found = texts_that_name_the_library(&folder, &mut seen);
+        assert!(seen > 900, "{seen} texts were found");
+        assert!(found.is_empty(), "say it in the terms of the command:\n{}", found.join("\n"));
+    }
+
+    #[test]
+    fn texts_are_found_however_they_are_written() {
+        let source = r##"// "a"
+            let b = ["b \"c\" Db::\
+                open", '"', r#"d "e" \"#, '\'', "\\"]; /// f"##;
+        assert_eq!(printed(source, false), ["b \\\"c\\\" Db::open", "d \"e\" \\", "\\\\"]);
+        assert_eq!(printed(source, true).last().unwrap(), "/// f");
     }
 
     #[test]

@@ -11,6 +11,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use common::{Place, change, fails};
+use durix::{Hardware, Level, Pool, PoolOptions, Session};
+use durix_pmem::{Kind, Moments, Root, Structure};
 
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -425,6 +427,70 @@ fn a_damaged_root_costs_nothing_and_without_its_spare_its_own_index_only() {
     assert_eq!(repaired.code, 1);
     assert!(repaired.out.contains("an index is lost: root entry 0 is damaged"), "{}", repaired.out);
     assert_eq!(place.works(&["get", "--pool", "r", "--index", "second", "k"]), "v\n");
+}
+
+/// A log of a kind that no command knows.
+struct ForeignLog;
+
+impl Structure<Hardware> for ForeignLog {
+    const KIND: Kind = Kind { tag: *b"NOTKNOWN", version: 1 };
+    type Options = ();
+    type Error = durix_pmem::Error;
+
+    fn create(_: &mut Session, root: &Root<Hardware>, (): &()) -> durix_pmem::Result<()> {
+        let mut session = root.pool().session()?;
+        root.ask(&session.enter()?, Moments::BEFORE);
+        Ok(())
+    }
+
+    fn open(_: &mut Session, _: Root<Hardware>, (): &()) -> durix_pmem::Result<Self> {
+        Ok(ForeignLog)
+    }
+}
+
+#[test]
+fn records_of_a_log_that_no_command_knows_are_told_and_stay() {
+    let place = Place::new();
+    place.pool("p");
+    let pool: Pool = PoolOptions::new().durability(Level::Immediate).open(place.path("p")).unwrap();
+    pool.open_structure::<ForeignLog>("log", &()).unwrap();
+    pool.close().unwrap();
+    let there = || {
+        let files = std::fs::read_dir(place.dir.path()).unwrap().map(|file| file.unwrap().path());
+        files.map(|file| (file.clone(), std::fs::read(file).unwrap())).collect::<BTreeMap<_, _>>()
+    };
+    let before = there();
+    let says = "index \"log\" holds records of work that a crash interrupted, of the kind NOTKNOWN v1, which this command does not know; open \
+                the pool first with the program that made the index";
+    for verb in [
+        &["check", "--pool", "p"][..],
+        &["dump", "--pool", "p"],
+        &["copy", "--pool", "p", "--to", "q"],
+        &["get", "--pool", "p", "a"],
+    ] {
+        place.fails(verb, 4, says);
+        assert!(there() == before, "{verb:?} has changed a file, or left one");
+    }
+    assert_eq!(json(&place.works(&["stat", "--pool", "p", "--json"]))["indices"].as_array().unwrap().len(), 2);
+    assert!(there() == before);
+    // A repair saves what there is, and says what it may be.
+    let repaired = place.durix(&["repair", "--pool", "p", "--into", "q"]);
+    assert_eq!(repaired.code, 1, "{}", repaired.err);
+    for says in [
+        "log: is of kind NOTKNOWN v1, which this build cannot read",
+        "pool: what a crash has interrupted may be found half done, in any index: index \"log\" holds records",
+    ] {
+        assert!(repaired.out.contains(says), "{}", repaired.out);
+    }
+    assert_eq!(contents(&place, "q", "main").len(), 4);
+    place.works(&["check", "--pool", "q"]);
+    std::fs::remove_file(place.path("q")).unwrap();
+    assert!(there() == before, "a repair has changed its source, or left a file");
+    // Those that open it for writing change no more than its state.
+    for verb in [&["put", "--pool", "p", "a", "2"][..], &["scrub", "--pool", "p"], &["compact", "--pool", "p"]] {
+        place.fails(verb, 4, says);
+    }
+    place.fails(&["check", "--pool", "p"], 4, says);
 }
 
 // ---- what does not work ----

@@ -4,7 +4,7 @@
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | DP-E1 all records of a batch < any of its entries enters a front, and the batch returns | flush+fence | some of its records | none of them counts |
+//! | as DP-E1: all records of a batch < any of its entries enters a front, and the batch returns | flush+fence | some of its records | none of them counts |
 //!
 //! All ranges of a batch are locked, in the order of their keys, from the look at them until all entries are in their fronts. Nobody else
 //! holds the locks of two ranges that others can reach.
@@ -184,7 +184,7 @@ impl<M: Medium> DpTree<M> {
             let range = self.directory.get(op).find(changes[from].0);
             let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
-            if inner.dead || !snapshot.covers(changes[from].0) {
+            if !snapshot.covers(changes[from].0) {
                 continue;
             }
             if inner.active.len() >= snapshot.bound {

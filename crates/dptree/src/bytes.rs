@@ -4,8 +4,8 @@
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | DP-W1 all new records of a change, and the bits of their units < a log record, or a slot, with the new root | flush+fence | units that nothing leads to, in active pages | frees them |
-//! | DP-A1, DP-V1, DP-D3 the change of the root < units of records that it has replaced are used again | the change has returned | the old group, or units as above | as above |
+//! | as DP-W1: all new records of a change, and the bits of their units < a log record, or a slot, with the new root | flush+fence | units that nothing leads to, in active pages | frees them |
+//! | as DP-W2: the change of the root < units of records that it has replaced are used again | the change has returned | the old group, or units as above | as above |
 //! | DP-M1 a mark that says that an entry is gone < the removal returns | flush+fence | the mark, or not | the removal in flight has happened or not |
 //! | DP-M2 a mark that somebody has met < the answer that rests on it | flush+fence | the same again | the same again |
 //!
@@ -290,7 +290,7 @@ impl Change {
 }
 
 fn is_full(error: &Error) -> bool {
-    matches!(error, Error::Pool(durix_pmem::Error::Full { .. }))
+    matches!(error, Error::Pool(error) if error.is_no_room())
 }
 
 /// Keys and values as a walk lends them.

@@ -46,7 +46,7 @@ pub enum Error {
 impl Error {
     /// Whether the pool is full.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self, Error::Pool(durix_pmem::Error::Full { .. }))
+        matches!(self, Error::Pool(error) if error.is_no_room())
     }
 }
 

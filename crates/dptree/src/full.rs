@@ -57,7 +57,7 @@ impl<M: Medium> DpTree<M> {
             let range = self.directory.get(op).find(key);
             let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
-            if inner.dead || !snapshot.covers(key) {
+            if !snapshot.covers(key) {
                 continue;
             }
             if inner.claim.is_taken() {

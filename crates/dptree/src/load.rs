@@ -73,7 +73,7 @@ impl<M: Medium> DpTree<M> {
             let range = self.directory.get(op).find(changes[0].0);
             let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
-            if inner.dead || !snapshot.covers(changes[0].0) {
+            if !snapshot.covers(changes[0].0) {
                 continue;
             }
             let part = &changes[..self.part(op, snapshot, changes)];

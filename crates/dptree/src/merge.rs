@@ -29,9 +29,6 @@ const STEPS: usize = 8;
 /// A new range of a split, and its smallest key.
 type Added = (u64, Arc<Range>);
 
-/// New ranges of a split, and units that nothing leads to any more.
-type Published = (Vec<Added>, Vec<u64>);
-
 /// A new range of a split: what its block says.
 #[derive(Debug)]
 pub(crate) struct NewRange {
@@ -67,7 +64,7 @@ impl<M: Medium> DpTree<M> {
             return Ok(false);
         }
         let stocked = self.stock_log(op);
-        let merged = (0..STEPS).try_for_each(|_| self.merge_next(op));
+        let merged = self.merge_some(op);
         if self.log.should_look(op.medium()) {
             let sealed = self.free_pages(op);
             self.freeze_oldest(op, sealed);
@@ -75,6 +72,11 @@ impl<M: Medium> DpTree<M> {
         self.limbo.poll(op);
         merged.and(stocked)?;
         Ok(!self.queue.is_empty(op.medium()))
+    }
+
+    /// Merges some of the ranges that wait for it.
+    pub(crate) fn merge_some(&self, op: &Op<'_, M>) -> Result<()> {
+        (0..STEPS).try_for_each(|_| self.merge_next(op))
     }
 
     /// Merges the next range that waits for it.
@@ -132,8 +134,8 @@ impl<M: Medium> DpTree<M> {
         steps::merge(&mut Merge { tree: self, op, range, changes: Changes::Front })
     }
 
-    /// Shows readers what was merged; the caller holds the range's lock, gives it back, and ends the publication.
-    fn publish_locked(&self, op: &Op<'_, M>, inner: &mut Inner, plan: Plan) -> Published {
+    /// Shows readers what was merged; the caller holds the range's lock. Returns the units that nothing leads to any more.
+    fn publish_locked(&self, op: &Op<'_, M>, inner: &mut Inner, plan: Plan) -> Vec<u64> {
         let Plan { range, side, leaves, next, more, freed, .. } = plan;
         let old = range.snapshot.get(op);
         let bound = self.options.bound(keys_in(&leaves));
@@ -144,14 +146,12 @@ impl<M: Medium> DpTree<M> {
         inner.trusted = true;
         let mut added: Vec<Added> = more.into_iter().rev().map(|new| self.split_off(op, inner, new)).collect();
         added.reverse();
+        if inner.active.is_empty() {
+            // All that it held has gone to the new ranges, and they remember its records.
+            inner.active_oldest = NO_RECORD;
+        }
         steps::publish(Shown { tree: self, op, range: &range, inner, added: &added, new });
-        (added, freed)
-    }
-
-    /// After the snapshot was replaced: whoever still reads the leaves by it finds that it is not current any more.
-    fn end_publication(&self, op: &Op<'_, M>, (added, freed): &Published) {
-        added.iter().for_each(|(_, range)| range.lock(op).shares_leaves = false);
-        self.units.give_back(op.medium(), freed);
+        freed
     }
 
     /// Makes a range of the upper part of another, with the upper part of its front.
@@ -170,7 +170,6 @@ impl<M: Medium> DpTree<M> {
             let mut own = range.lock(op);
             own.active_oldest = if active.is_empty() { NO_RECORD } else { inner.active_oldest };
             own.active = active;
-            own.shares_leaves = true;
             range.tell_oldest(m, &own);
         }
         (low, range)
@@ -182,7 +181,7 @@ impl<M: Medium> DpTree<M> {
     }
 
     /// Where the log is longer than all fronts can fill, freezes the fronts with the oldest records, so that pages get free.
-    fn freeze_oldest(&self, op: &Op<'_, M>, sealed: usize) {
+    pub(crate) fn freeze_oldest(&self, op: &Op<'_, M>, sealed: usize) {
         let m = op.medium();
         let is_long = |room: u64| sealed > 4 && sealed as u64 * self.shape.page_records() > 2 * room;
         if !is_long(m.shared_load(&self.room, Relaxed)) {
@@ -203,7 +202,7 @@ impl<M: Medium> DpTree<M> {
                 continue;
             }
             let mut inner = range.lock(op);
-            let is_free = range.snapshot.get(op).frozen.is_none() && !inner.dead;
+            let is_free = range.snapshot.get(op).frozen.is_none();
             if is_free && !inner.active.is_empty() && inner.active_oldest <= clock {
                 self.freeze(op, range, &mut inner);
             }
@@ -214,7 +213,7 @@ impl<M: Medium> DpTree<M> {
 /// Gets the right to merge a range, if there is something to merge.
 fn claim<M: Medium>(op: &Op<'_, M>, range: &Range) -> bool {
     let mut inner = range.lock(op);
-    let waits = range.snapshot.get(op).frozen.is_some() && !inner.dead;
+    let waits = range.snapshot.get(op).frozen.is_some();
     inner.claim.take(waits)
 }
 
@@ -263,7 +262,7 @@ impl<M: Medium> Merge<'_, '_, '_, M> {
 
 impl<M: Medium> Merging for Merge<'_, '_, '_, M> {
     type Plan = Plan;
-    type Freed = Published;
+    type Freed = Vec<u64>;
     type Error = Error;
 
     fn order(&self) {
@@ -290,7 +289,7 @@ impl<M: Medium> Merging for Merge<'_, '_, '_, M> {
         self.op.fence(); // PERSIST DP-B2: flush+fence
     }
 
-    fn publish(&mut self, plan: Plan) -> Published {
+    fn publish(&mut self, plan: Plan) -> Vec<u64> {
         let Merge { tree, op, range, changes } = self;
         match changes {
             Changes::Front => tree.publish_locked(op, &mut range.lock(op), plan),
@@ -301,8 +300,8 @@ impl<M: Medium> Merging for Merge<'_, '_, '_, M> {
         }
     }
 
-    fn give_back(&self, freed: Published) {
-        self.tree.end_publication(self.op, &freed);
+    fn give_back(&self, freed: Vec<u64>) {
+        self.tree.units.give_back(self.op.medium(), &freed);
     }
 
     fn give_up(&mut self) {
@@ -323,7 +322,13 @@ struct Shown<'a, 'o, 's, M: Medium> {
     new: Snapshot,
 }
 
-impl<M: Medium> Publication for Shown<'_, '_, '_, M> {
+impl<'a, M: Medium> Publication for Shown<'a, '_, '_, M> {
+    type Held = Vec<LockGuard<'a, Inner, M>>;
+
+    fn hold(&self) -> Vec<LockGuard<'a, Inner, M>> {
+        self.added.iter().map(|(_, range)| range.lock(self.op)).collect()
+    }
+
     fn show_directory(&self) {
         let Shown { tree, op, added, .. } = self;
         if !added.is_empty() {

@@ -181,6 +181,8 @@ impl<M: Medium> DpTree<M> {
                 }
             }
         }
+        // A first leaf that was dropped in a full pool has left one that begins above the range.
+        new.first_mut().into_iter().for_each(|first| first.low = old.low);
         match new.windows(2).find(|pair| pair[0].low >= pair[1].low).map(|pair| &pair[1]) {
             Some(Part { low, leaf, .. }) => Err(Error::corrupt(Wrong::LeafOrder, leaf.off, *low)),
             None => Ok(new),

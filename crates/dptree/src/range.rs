@@ -138,10 +138,6 @@ pub(crate) struct Inner {
     pub(crate) claim: Claim,
     /// Whether the other side of the block holds what was written there durably: not before the first merge after a restart.
     pub(crate) trusted: bool,
-    /// It has been absorbed by its neighbour: look again.
-    pub(crate) dead: bool,
-    /// Readers may still reach its leaves by the range that it was split from, so no value is replaced in place.
-    pub(crate) shares_leaves: bool,
     /// Goes up to 3 with inserts that meet their key in a leaf, and down with the others. From 2 on an insert is taken for one that
     /// replaces a value.
     pub(crate) overwrites: u8,
@@ -432,8 +428,6 @@ impl Inner {
             frozen_oldest: NO_RECORD,
             claim: Claim::default(),
             trusted: false,
-            dead: false,
-            shares_leaves: false,
             overwrites: 1,
             ready: false,
             waiting: Vec::new(),

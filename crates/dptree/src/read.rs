@@ -57,7 +57,7 @@ impl<M: Medium> DpTree<M> {
     fn look_up_locked(&self, op: &Op<'_, M>, range: &Range, key: u64, hash: u64) -> Option<Option<u64>> {
         let inner = range.lock(op);
         let snapshot = range.snapshot.get(op);
-        if inner.dead || !snapshot.covers(key) {
+        if !snapshot.covers(key) {
             return None;
         }
         Some(match inner.active.get(key, hash) {

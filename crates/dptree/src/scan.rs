@@ -94,7 +94,7 @@ impl<M: Medium> DpTree<M> {
         let (number, snapshot, in_place, _lock) = {
             let mut inner = range.lock(op);
             let snapshot = range.snapshot.get(op);
-            if inner.dead || !snapshot.covers(from) {
+            if !snapshot.covers(from) {
                 return None;
             }
             leaf.inspect(|part| part.leaf.prefetch_all(op));

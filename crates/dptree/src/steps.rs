@@ -12,6 +12,7 @@
 //! | a lookup, and a slot that is used again | The lookup meets nothing of what was stored there later. | It meets some of it. Then it sees that its snapshot was replaced, because of [`Merging::order`], and looks again. |
 //! | two merges of a range, or a merge and a removal in a full pool | One of them holds the [`Claim`], or sees it held, under the lock. | It comes after the end of the claim, and sees the flip. |
 //! | a lookup, and a split of its range | The lookup has the range before the split: it finds there that the key belongs to another one, and the directory has that. | It has the new range, which holds all that it was given. |
+//! | a lookup, and a merge of the new range of a split | The lookup has the old snapshot of the range that was split: the merge waits until that was replaced, because of [`Publication::hold`]. Then the lookup sees it, as for any slot that is used again. | It has the new range. |
 //! | a look for free log pages, and a split | The look sees the clock that the first range had before the split. | It sees that the directory was replaced, and looks again. |
 
 use crate::layout::State;
@@ -131,7 +132,11 @@ pub(crate) fn merge<R: Merging>(range: &mut R) -> Result<(), R::Error> {
 
 /// What shows a merge to others. Made by the holder of the range's lock; the new ranges of a split are complete.
 pub(crate) trait Publication {
-    /// Has the new ranges of a split found, if there are any.
+    /// The locks of the new ranges.
+    type Held;
+    /// Locks the new ranges of a split, if there are any: nobody else knows them yet.
+    fn hold(&self) -> Self::Held;
+    /// Has them found.
     fn show_directory(&self);
     /// Says which records the range still needs.
     fn tell_oldest(&self);
@@ -141,12 +146,16 @@ pub(crate) trait Publication {
 
 /// Shows a merge to others.
 #[inline]
-pub(crate) fn publish(publication: impl Publication) {
+pub(crate) fn publish<P: Publication>(publication: P) {
+    // Up to the end. By the old snapshot of the range readers still find the leaves that the new ranges have: so nobody merges these, and
+    // replaces no value in place, while that snapshot is the current one.
+    let held = publication.hold();
     publication.show_directory();
     // After the directory: `oldest_needed` must not miss the new ranges.
     publication.tell_oldest();
     // After the directory: who finds that the range does not cover a key any more finds the other one there.
     publication.show_snapshot();
+    drop(held);
 }
 
 /// The log's clock, and the ranges whose records may be in the log.

@@ -2,8 +2,8 @@
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | DP-W1 the new records of all changes, and the bits of their units < the first log record of the batch | flush+fence | units that nothing leads to, in active pages | frees them |
-//! | DP-E1 all log records of the batch < units of records that it has replaced are used again | the batch has returned | all of it, or nothing | units as above |
+//! | as DP-W1: the new records of all changes, and the bits of their units < the first log record of the batch | flush+fence | units that nothing leads to, in active pages | frees them |
+//! | as DP-W2: all log records of the batch < units of records that it has replaced are used again | the batch has returned: DP-E1 | all of it, or nothing | units as above |
 
 use std::cell::RefCell;
 

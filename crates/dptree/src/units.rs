@@ -4,7 +4,7 @@
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
 //! | DP-U1 head of an extent < it is active < one of its units is linked | flush+fence, twice | a free chunk; free units | the pool's; free |
-//! | DP-B2 flip that unlinks a unit < it is used again | the merge's second fence | the unit, linked | nothing to do |
+//! | as DP-B2: flip that unlinks a unit < it is used again | the merge's second fence | the unit, linked | nothing to do |
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;

@@ -3,7 +3,7 @@
 //!
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
-//! | DP-A1 record < its entry enters the front, and the update returns | flush+fence | a record, or not | the update in flight has happened or not |
+//! | as DP-A1: record < its entry enters the front, and the update returns | flush+fence | a record, or not | the update in flight has happened or not |
 
 use std::sync::Arc;
 
@@ -291,12 +291,13 @@ impl<M: Medium> DpTree<M> {
             range.prefetch_lock();
             self.log.prefetch(op);
             let mut inner = range.lock(op);
-            if !inner.dead && inner.covers(key) {
+            if inner.covers(key) {
                 if inner.active.len() < inner.bound {
                     return Ok((range, inner));
                 }
                 self.make_room(op, range, &mut inner, range.snapshot.get(op));
                 drop(inner);
+                self.shorten_log(op)?;
                 if !self.help(op, range)? {
                     // Someone else merges the range.
                     op.medium().spin(turn);
@@ -317,7 +318,7 @@ impl<M: Medium> DpTree<M> {
     /// Freezes the active front, begins another, and has the frozen one merged by whoever comes first.
     pub(crate) fn freeze(&self, op: &Op<'_, M>, range: &Arc<Range>, inner: &mut Inner) {
         let old = range.snapshot.get(op);
-        debug_assert!(old.frozen.is_none() && !inner.dead);
+        debug_assert!(old.frozen.is_none());
         let front = std::mem::replace(&mut inner.active, Front::new(old.bound));
         let frozen = Frozen::new(front, old.bloom.clone(), inner.version);
         let bloom = Bloom::new(old.bound);
@@ -345,6 +346,20 @@ impl<M: Medium> DpTree<M> {
         self.log.open_page(op, &self.root)
     }
 
+    /// Where nobody ticks, freezes and merges the fronts with the oldest records once the log is too long: one of them keeps all pages.
+    #[cold]
+    fn shorten_log(&self, op: &Op<'_, M>) -> Result<()> {
+        if self.is_driven() || !self.log.should_look(op.medium()) {
+            return Ok(());
+        }
+        let sealed = self.free_pages(op);
+        self.freeze_oldest(op, sealed);
+        match self.merge_some(op) {
+            Err(error) if !error.is_full() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Looks for free log pages if there is none. Where somebody ticks, that does it: to look at all ranges takes long.
     pub(crate) fn look_for_free_pages(&self, op: &Op<'_, M>) {
         if !self.log.has_free(op.medium()) && !self.is_driven() && self.log.should_look(op.medium()) {
@@ -363,7 +378,7 @@ fn replace<M: Medium>(
     (hash, value): (u64, u64),
 ) -> bool {
     let Found::InLeaf(part, slot, _) = found else { return false };
-    if inner.claim.is_taken() || inner.shares_leaves {
+    if inner.claim.is_taken() {
         return false;
     }
     let m = op.medium();

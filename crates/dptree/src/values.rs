@@ -6,7 +6,7 @@
 //! | edge | kept by | a crash between leaves | recovery |
 //! |---|---|---|---|
 //! | DP-W1 a record and the bits of its units < a log record, or a slot, with its offset | flush+fence | units that no key leads to, in active pages | frees them |
-//! | DP-A1, DP-V1, DP-D3 the change that takes a record out < its units are used again | the change has returned | the record in the tree, or units as above | as above |
+//! | DP-W2 the change that takes a record out < its units are used again | the change has returned: DP-A1, DP-V1, DP-D3 | the record in the tree, or units as above | as above |
 //!
 //! Every place in the pool that still holds the offset of a record that was taken out is one that recovery does not believe: a log record with a
 //! lower version or below its floor, a slot whose key has a record, a slot that is free.

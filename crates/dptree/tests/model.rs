@@ -232,6 +232,40 @@ fn nobody_ticks_and_the_log_and_the_fronts_stay_bounded() {
     assert!(stats.active + stats.frozen < 2500, "{stats:?}");
 }
 
+/// A record of a range that nothing else is written to keeps the log's pages, until its front is merged for that.
+#[test]
+fn nobody_ticks_and_one_old_record_does_not_keep_the_log() {
+    let mut both = Both::new(small());
+    for key in shuffled(200) {
+        both.run(&Act::Insert(key, key));
+    }
+    both.run(&Act::MergeAll);
+    both.run(&Act::Insert(0, 1));
+    for round in 0..20_000 {
+        both.run(&Act::Insert(u64::MAX - round % 40, round));
+        both.run(&Act::Remove(u64::MAX - round % 40));
+    }
+    both.verify();
+    let stats = both.tree.as_ref().unwrap().stats(&both.session.enter().unwrap());
+    assert!(stats.log_pages < 30, "{stats:?}");
+}
+
+/// With ascending keys a split gives all of the active front to the new range: the old one needs no record any more.
+#[test]
+fn the_log_stays_short_while_ranges_are_split() {
+    let pool = pool();
+    let tree = DpTree::open_with(&pool, "tree", &small()).unwrap();
+    let mut session = pool.session().unwrap();
+    for key in 0..20_000 {
+        assert!(tree.insert(&session.enter().unwrap(), key, key).unwrap());
+        if key % 13 == 0 {
+            while tree.tick(&mut session).unwrap() {}
+        }
+    }
+    let stats = tree.stats(&session.enter().unwrap());
+    assert!(stats.ranges > 100 && stats.log_pages < 10, "{stats:?}");
+}
+
 #[test]
 fn a_large_tree_after_a_restart() {
     let mut both = Both::new(Options::default());
@@ -471,6 +505,46 @@ fn everything_can_be_removed_from_a_full_pool() {
         assert_eq!((tree.len(&op), tree.check(&op)), (0, vec![]));
         let again = (0..kept / 2).find(|i| tree.insert(&op, key(*i), *i).is_err());
         assert!(again.is_none_or(|again| again > kept / 4), "only {again:?} of {kept} keys fit again");
+    }
+}
+
+/// In a full pool a range loses its first leaf, and the next one begins above the range. Later there is room again, and the keys come that the
+/// first leaf would have had.
+#[test]
+fn keys_below_the_first_leaf_that_is_left_are_merged() {
+    for (chunks, options, group) in [(40, tiny(), 8), (60, small(), 64)] {
+        let len = chunks * 4096;
+        let pool_options = PoolOptions::new().chunk_size(4096).lanes(1).max_indices(2).initial_size(len).max_size(len);
+        let pool = pool_options.create_on(HeapBacking::new(len), Hardware::PAGE_CACHE).unwrap();
+        let tree = DpTree::open_with(&pool, "tree", &options).unwrap();
+        let mut session = pool.session().unwrap();
+        let mut keys = BTreeMap::new();
+        while tree.insert(&session.enter().unwrap(), keys.len() as u64 * 100, 1).is_ok() {
+            keys.insert(keys.len() as u64 * 100, 1);
+        }
+        let all = keys.len() as u64;
+        assert!(all > 5 * group, "{all} keys in {chunks} chunks");
+        let goes = |number: u64| number > all / 2 || number % group < group / 2;
+        for number in (0..all).filter(|number| goes(*number)) {
+            assert!(tree.remove(&session.enter().unwrap(), number * 100).unwrap());
+            keys.remove(&(number * 100));
+        }
+        for number in (0..all / 2).filter(|number| goes(*number)) {
+            let inserted = tree.insert(&session.enter().unwrap(), number * 100 + 1, 2);
+            assert!(
+                matches!(inserted, Ok(true)),
+                "{number} of {all}: {inserted:?}, {:?}",
+                tree.stats(&session.enter().unwrap())
+            );
+            keys.insert(number * 100 + 1, 2);
+        }
+        tree.merge_all(&mut session).unwrap();
+        let op = session.enter().unwrap();
+        assert_eq!(tree.check(&op), []);
+        let mut found = BTreeMap::new();
+        let visit = |key, value| found.insert(key, value).is_none();
+        tree.scan(&op, .., Direction::Forward, visit).unwrap();
+        assert_eq!(found, keys);
     }
 }
 

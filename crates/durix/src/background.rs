@@ -63,7 +63,9 @@ impl<M: Medium> Drop for Background<M> {
         self.threads.stop.store(true, Ordering::Release);
         pool.inspect(|pool| pool.services().drive(None));
         for lane in Lane::ALL {
-            join(self.threads.slot(lane).take());
+            // The lock is not held meanwhile: a thread of another lane may wake this one.
+            let thread = self.threads.slot(lane).take();
+            join(thread);
             let helpers = std::mem::take(&mut *self.threads.helpers(lane));
             join(helpers);
         }

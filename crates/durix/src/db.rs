@@ -23,6 +23,8 @@ use crate::{Error, Index, Result};
 
 /// Steps of services that a call of [`Db::tick`] runs at most.
 const MOST_STEPS: usize = 16;
+/// How long [`Db::close`] waits for calls in flight, before it waits for their operations.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A database: named maps in one file. Clones share it.
 ///
@@ -164,16 +166,24 @@ impl<M: Medium> Db<M> {
         &self.shared.pool
     }
 
-    /// What its contents survive; a map's own contract is part of [`Map::guarantee`].
+    /// What holds for every map that is open now: the weakest of their guarantees. A map that is opened later may promise less;
+    /// [`Map::guarantee`] says what a map promises.
     ///
     /// ```
     /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
     /// # let db = durix::Db::over(durix::PoolOptions::new().create_on(heap, durix::Hardware::PAGE_CACHE)?);
+    /// use durix::Durability;
+    ///
+    /// let _ages = db.map::<String, u64>("ages")?;               // durable on return
+    /// assert_eq!(db.guarantee().durability, Durability::Strict);
+    /// let _words = db.ordered_map::<String, u64>("words")?;     // in memory: with the next sync
+    /// assert_eq!(db.guarantee().durability, Durability::Buffered);
     /// println!("{}", db.guarantee());
     /// # Ok::<(), durix::Error>(())
     /// ```
     pub fn guarantee(&self) -> Guarantee {
-        self.shared.pool.guarantee()
+        let open = self.shared.transactions.open_guards();
+        open.iter().fold(self.shared.pool.guarantee(), |weakest, map| weakest.min(map.guarantee()))
     }
 
     /// Takes a checkpoint: makes everything durable that was done before, by any thread, to any buffered index of the database,
@@ -492,7 +502,8 @@ impl<M: Medium> Db<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Pool`] with `InUse` while a map is open, `Busy` if operations do not end: the database then stays open.
+    /// [`Error::Pool`] with `InUse` while a map is open, `Busy` if calls or operations do not end, that one included from which this is
+    /// called: the database then stays open.
     pub fn close(&self) -> Result<()> {
         if self.shared.pool.mapping().is_forked() {
             // Before any lock: a thread that this process does not have may hold it.
@@ -512,7 +523,7 @@ impl<M: Medium> Db<M> {
         if !transactions.nothing_pending() {
             sessions.with(pool, |cached: &mut Cached<M>| transactions.finish_all(&mut cached.session))?;
         }
-        sessions.clear(transactions.medium());
+        sessions.clear(transactions.medium(), CLOSE_PATIENCE)?;
         transactions.close_log();
         Ok(pool.close()?)
     }

@@ -30,7 +30,8 @@ pub struct Repaired {
     pub indices: Vec<RepairedIndex>,
     /// What is wrong with root entries that cannot be read: each may have been an index.
     pub unreadable: Vec<String>,
-    /// What is wrong with the pool's header and its root entries, and was made good by their spares.
+    /// What is wrong with the pool as a whole: its header and its root entries, which were made good by their spares; records of what a crash
+    /// has interrupted, which could not be recovered.
     pub pool: Vec<String>,
     /// What the checksums of the pages say, or why they cannot be read.
     pub pages: Result<PageReport, String>,
@@ -113,9 +114,10 @@ impl Repaired {
 /// # Errors
 /// [`Error::Pool`]: `target` is full, an index is open, or one of the pools cannot be used at all. What was copied stays there.
 pub fn salvage_into<M: Medium, N: Medium>(source: &Pool<M>, target: &Pool<N>) -> Result<Repaired> {
-    if recover(source).is_err() {
-        // What a crash has interrupted of transactions is then found half done.
+    let mut pool = source.mended().to_vec();
+    if let Err(error) = recover(source) {
         source.accept_pending_records();
+        pool.push(format!("what a crash has interrupted may be found half done, in any index: {error}"));
     }
     let (indices, damaged) = source.readable_indices()?;
     let pages = source.check_pages().map_err(|error| error.to_string());
@@ -124,7 +126,7 @@ pub fn salvage_into<M: Medium, N: Medium>(source: &Pool<M>, target: &Pool<N>) ->
     let listed = indices.iter().filter(|info| !kind::is_internal(info.kind));
     let indices = listed.map(|info| save(source, info, target)).collect::<Result<_>>()?;
     let unreadable = damaged.iter().map(ToString::to_string).collect();
-    Ok(Repaired { indices, unreadable, pool: source.mended().to_vec(), pages, space })
+    Ok(Repaired { indices, unreadable, pool, pages, space })
 }
 
 /// What is wrong with the table of space.

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use durix_pmem::{Lock, Medium, Pool, Session};
@@ -107,10 +108,44 @@ impl<M: Medium> Sessions<M> {
     }
 
     /// Gives all sessions back, after the calls that use them.
-    pub(crate) fn clear(&self, m: M) {
-        self.stripes.iter().for_each(|stripe| drop(stripe.lock(m).take()));
+    ///
+    /// # Errors
+    /// [`Busy`](durix_pmem::Error::Busy) where some are still used after that time, perhaps by the caller's own caller.
+    pub(crate) fn clear(&self, m: M, patience: Duration) -> Result<()> {
+        let begun = Instant::now();
+        let mut turn = 0;
+        loop {
+            let used =
+                |stripe: &&CachePadded<Lock<Slot<M>>>| stripe.try_lock(m).map(|mut slot| drop(slot.take())).is_none();
+            match self.stripes.iter().filter(used).count() {
+                0 => return Ok(()),
+                operations if begun.elapsed() > patience => {
+                    return Err(durix_pmem::Error::Busy { operations, waited: begun.elapsed() }.into());
+                }
+                _ => m.spin(turn),
+            }
+            turn = turn.saturating_add(1);
+        }
     }
 }
 
 /// How often a call looks for a session before it gives up: seconds, as most turns yield the processor.
 const MOST_TURNS: u32 = 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use durix_pmem::backing::HeapBacking;
+    use durix_pmem::{Hardware, PoolOptions};
+
+    #[test]
+    fn sessions_that_a_call_does_not_give_back_are_not_waited_for_without_end() {
+        let pool = PoolOptions::new().create_on(HeapBacking::new(16 << 20), Hardware::PAGE_CACHE).unwrap();
+        let (sessions, m) = (Sessions::new(), pool.mapping().medium());
+        // As if a database were closed in the encoder of a key.
+        let inside = |_: &mut Cached<Hardware>| Ok(sessions.clear(m, Duration::from_millis(20)));
+        let refused = sessions.with(&pool, inside).unwrap().unwrap_err();
+        assert!(matches!(refused, Error::Pool(durix_pmem::Error::Busy { operations: 1, .. })), "{refused}");
+        sessions.clear(m, Duration::ZERO).unwrap();
+    }
+}

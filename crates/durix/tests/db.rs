@@ -526,6 +526,25 @@ fn a_copy_replaces_nothing_and_goes_over_what_an_earlier_one_left() {
 
 // ---- opening ----
 
+/// On persistent memory an operation on a `masstree` that has returned may be lost.
+#[test]
+fn a_database_promises_what_its_weakest_open_map_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool: Pool = PoolOptions::new().assume_pmem(true).create(dir.path().join("db")).unwrap();
+    let db = Db::over(pool);
+    let strict = "an operation that has returned survives power failure";
+    let strict_map: Map<u64, u64> = db.map("strict").unwrap();
+    assert!(db.guarantee().to_string().starts_with(strict), "{}", db.guarantee());
+    assert_eq!(db.guarantee(), strict_map.guarantee());
+    let tree: OrderedMap<u64, u64> = db.ordered_map("tree").unwrap();
+    assert_eq!(db.guarantee(), tree.guarantee());
+    let weaker = "what the last completed sync covers survives power failure";
+    assert!(db.guarantee().to_string().starts_with(weaker), "{}", db.guarantee());
+    assert!(strict_map.guarantee().to_string().starts_with(strict), "a map promises what it did");
+    drop(tree);
+    assert_eq!(db.guarantee(), strict_map.guarantee(), "of the maps that are open");
+}
+
 #[test]
 fn what_is_there_is_found_again_and_a_database_in_use_stays_open() {
     let dir = tempfile::tempdir().unwrap();

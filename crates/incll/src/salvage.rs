@@ -21,7 +21,7 @@
 //!
 //! Values have no checksums: bytes that were changed within a value are given back as they are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
 
 use durix_index::Finding;
@@ -214,8 +214,8 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
 
     /// Looks at a node of a layer, and at all that it leads to.
     fn nodes(&mut self, layer: usize, first: Visit) {
-        let mut todo = vec![first];
-        while let Some(visit) = todo.pop() {
+        let mut todo = VecDeque::from([first]);
+        while let Some(visit) = todo.pop_back() {
             if !self.is_node(visit.off) {
                 self.find(visit.off.get(), "a link leads to no node".into());
                 continue;
@@ -245,7 +245,7 @@ impl<'a, 'f, M: Medium, P: Policy> Salvage<'a, 'f, M, P> {
             if is_interior {
                 todo.extend(self.children(visit));
             } else {
-                todo.splice(0..0, self.border(layer, visit));
+                self.border(layer, visit).into_iter().for_each(|sibling| todo.push_front(sibling));
             }
         }
     }

@@ -32,7 +32,7 @@ pub enum Error {
     /// The kind of index takes keys, or values, of one length only.
     #[error(
         "a {role} of {} does not fit: this kind of index takes {role}s of exactly {expected} bytes (u64, i64, [u8; 8]); use a kind that takes any length (`durix kinds` lists all)",
-        bytes(*len)
+        counted(*len, "byte")
     )]
     WrongLength {
         /// Which of the two: "key" or "value".
@@ -145,7 +145,10 @@ pub enum Error {
     },
 
     /// The transaction has given way to an older one. `Db::transaction` of the facade runs its closure again.
-    #[error("the transaction lost a conflict over a key ({attempts} attempts); nothing was changed, run it again")]
+    #[error(
+        "the transaction lost a conflict over a key ({}); nothing was changed, run it again",
+        counted(*attempts as usize, "attempt")
+    )]
     Conflict {
         /// How often it was tried.
         attempts: u32,
@@ -219,9 +222,9 @@ pub enum Error {
 #[error("{0}")]
 pub struct Unfit(pub String);
 
-/// A length for a message.
-fn bytes(len: usize) -> String {
-    if len == 1 { "1 byte".into() } else { format!("{len} bytes") }
+/// A number with its noun, for a message: "1 byte", "2 bytes".
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 fn titled(index: &str) -> String {
@@ -250,5 +253,18 @@ impl Error {
     /// What a structure found; the index's name is added by the caller that knows it.
     pub fn corrupt(what: &str, offset: u64, found: u64) -> Self {
         Error::Corrupt { index: String::new(), what: format!("{what} at {offset:#x} holds {found:#x}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_agree_with_their_nouns() {
+        let said = |attempts| Error::Conflict { attempts }.to_string();
+        assert!(said(1).contains("(1 attempt);") && said(1000).contains("(1000 attempts);"), "{}", said(1));
+        let said = |len| Error::WrongLength { role: "key", len, expected: 8 }.to_string();
+        assert!(said(1).starts_with("a key of 1 byte does") && said(3).starts_with("a key of 3 bytes does"));
     }
 }

@@ -6,6 +6,11 @@ use std::time::Duration;
 /// Result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// A number with its noun: "1 operation", "2 operations".
+fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// What can go wrong in a pool, with the offending values.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -108,7 +113,8 @@ pub enum Error {
 
     /// Operations did not end in time.
     #[error(
-        "{operations} operation(s) of other sessions did not end within {waited:?}; an operation must not be kept open while waiting"
+        "{} of other sessions did not end within {waited:?}; an operation must not be kept open while waiting",
+        counted(*operations, "operation")
     )]
     Busy {
         /// How many were still running.
@@ -530,4 +536,11 @@ pub enum Error {
         /// The name.
         name: String,
     },
+}
+
+impl Error {
+    /// Whether there was no room: the pool is full, or the disk. What gives room back in the pool may help.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, Error::Full { .. } | Error::DiskFull { .. })
+    }
 }

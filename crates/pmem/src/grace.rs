@@ -13,6 +13,7 @@ use std::sync::atomic::{Ordering, fence};
 use crate::mapping::Mapping;
 use crate::medium::Medium;
 use crate::membarrier;
+use crate::session::Op;
 
 /// The operations that were open at a moment, without the one that asked. What nothing leads to since before that moment
 /// may be reused by that session once [`is_over`](Grace::is_over).
@@ -22,8 +23,15 @@ pub struct Grace {
     open: Vec<(u32, u64)>,
 }
 
+impl<M: Medium> Op<'_, M> {
+    /// Begins a grace period: what nothing leads to any more may be reused once it is over. See [`Grace`].
+    pub fn grace(&self) -> Grace {
+        Grace::begin(self.mapping(), self.slot(), self.is_asymmetric())
+    }
+}
+
 impl Grace {
-    pub(crate) fn begin<M: Medium>(mapping: &Mapping<M>, own: u32, asymmetric: bool) -> Grace {
+    fn begin<M: Medium>(mapping: &Mapping<M>, own: u32, asymmetric: bool) -> Grace {
         // Mirror: `gate::take_slot`, `gate::awake`.
         fence(Ordering::SeqCst);
         if !mapping.is_any_awake(own) {

@@ -56,6 +56,7 @@ pub mod testing;
 pub mod unsettled;
 mod wide;
 mod word;
+mod write_back;
 mod zeroed;
 
 #[doc(hidden)]

@@ -385,7 +385,10 @@ fn every_sync_of_an_added_segment_and_its_checkpoint_is_needed() {
     // Creation and closing are not crashed: all of the history lies between the first and the last that are caught.
     let first = numbers().find(|number| of(number, "-journal") && is_caught(*number)).expect("a commit");
     let sums = numbers().rfind(|number| of(number, "-sums") && is_caught(*number)).expect("the checksums");
-    assert!((first..=sums + 1).all(is_caught), "{sweep}");
+    // But for the header of the checksums that names this opening alone: see `BACKUP`. It comes before the intent, not after pages.
+    let names = |number: &usize| of(number, "-sums") && !of(&(number - 1), "/pool");
+    assert_eq!((first..=sums).filter(names).count(), 1, "{sweep}");
+    assert!((first..=sums + 1).filter(|number| !names(number)).all(is_caught), "{sweep}");
 }
 
 /// The journal becomes larger for a commit that fits into no segment: all before it is in the pool's file by then, whether its generation
@@ -465,6 +468,8 @@ const AS_BEFORE: &str = "an opening that allocates what is there";
 const UNASKED: &str = "the commit of a growth: nothing tells that it is missing";
 /// Up to the last one the journal holds everything. Without the last one the pool is replayed.
 const CLOSING: &str = "closing: the journal holds everything";
+/// Both headers of the table go with the pool's file as it is.
+const BACKUP: &str = "JN-S4: where an older copy of the pool's file is put beside the table, which no crash does";
 const NO_CRASH: &str = "closing after a recovery: this test has no crash there";
 
 /// The syncs that may be left out of the history below, and why. By number, since all of them go through trait objects.
@@ -489,10 +494,11 @@ const EXCUSED: &[(&str, &str)] = &[
     ("operations 26 of /", FOLDER),
     ("operations 27 of /pool", SALT_AND_STATE),
     ("operations 33 of /pool-journal", UNASKED),
-    // The second closing.
-    ("operations 38 of /pool-journal", CLOSING),
-    ("operations 39 of /pool", CLOSING),
+    // The second closing, and the first checkpoint of this opening.
+    ("operations 35 of /pool-sums", BACKUP),
+    ("operations 39 of /pool-journal", CLOSING),
     ("operations 40 of /pool", CLOSING),
+    ("operations 41 of /pool", CLOSING),
     ("recovery 16 of /pool-journal", NO_CRASH),
     ("recovery 17 of /pool-journal", NO_CRASH),
     ("recovery 18 of /pool", NO_CRASH),
@@ -500,6 +506,7 @@ const EXCUSED: &[(&str, &str)] = &[
     ("recovery 20 of /pool-journal", NO_CRASH),
     ("recovery 21 of /pool", NO_CRASH),
     ("recovery 22 of /pool", NO_CRASH),
+    ("recovery 23 of /pool", NO_CRASH),
 ];
 
 /// Every sync but the excused ones is needed, and every excuse.

@@ -934,6 +934,104 @@ fn a_pool_that_was_closed_does_not_destroy_the_journal_of_another() {
     options().durability(Level::Immediate).open(&third).unwrap().close().unwrap();
 }
 
+/// The file of a pool that a crash has left was moved away, and its journal was forgotten.
+#[test]
+fn a_new_pool_does_not_destroy_the_journal_of_another() {
+    let bench = Bench::new();
+    let pool = killed(&bench, "a", 2);
+    let id = Pool::peek(&pool).unwrap().id;
+    std::fs::rename(&pool, bench.dir.path().join("old")).unwrap();
+    let theirs = std::fs::read(journal(&pool)).unwrap();
+    let stray = format!(
+        "PATH-journal holds commits of another pool ({id}), and PATH would begin its own journal there; move it back beside that pool, \
+         or remove it if that pool is not needed any more"
+    );
+    let options = options().durability(Level::Immediate);
+    for turn in 0..3 {
+        let created = if turn == 1 { options.create(&pool) } else { options.open_or_create(&pool) };
+        let error = created.map(drop).unwrap_err().to_string().replace(&pool.display().to_string(), "PATH");
+        assert_eq!((error, turn), (stray.clone(), turn));
+        assert_eq!(std::fs::read(journal(&pool)).unwrap(), theirs);
+        if turn == 1 {
+            // What a crash has left of a creation.
+            std::fs::write(&pool, []).unwrap();
+        }
+    }
+    // Its first record is damaged, and a later one is not.
+    let mut damaged = theirs.clone();
+    damaged[8192 + 100] ^= 1;
+    std::fs::write(journal(&pool), damaged).unwrap();
+    assert!(matches!(options.create(&pool), Err(Error::StrayJournal { .. })));
+    std::fs::remove_file(journal(&pool)).unwrap();
+    options.create(&pool).unwrap().close().unwrap();
+    // A journal without commits is none of another pool: that of one that was closed, or of a creation that was interrupted.
+    std::fs::remove_file(&pool).unwrap();
+    options.create(&pool).unwrap().close().unwrap();
+}
+
+#[test]
+fn a_file_of_somebody_else_beside_a_pool_is_not_overwritten() {
+    let options = options().durability(Level::Immediate);
+    for (path_of, magic) in [
+        (DiskJournal::path_of as fn(&Path) -> PathBuf, *b"DURIXjn\x1a"),
+        (DiskJournal::sums_of as fn(&Path) -> PathBuf, *b"DURIXcs\x1a"),
+    ] {
+        let bench = Bench::new();
+        let (pool, beside) = (bench.path(), path_of(&bench.path()));
+        let theirs = b"my accounts of 2025, of which there is one copy".repeat(300);
+        let suffix = beside.display().to_string().replace(&pool.display().to_string(), "PATH");
+        let text = format!(
+            "beginning {suffix}: a file that is none of Durix's has this name; give it another name, or remove it if it is not needed"
+        );
+        std::fs::write(&beside, &theirs).unwrap();
+        assert_eq!(bench.text(options.create(&pool)), text);
+        assert_eq!(bench.text(options.open_or_create(&pool)), text);
+        std::fs::remove_file(&beside).unwrap();
+        options.create(&pool).unwrap().close().unwrap();
+        for theirs in [&theirs[..], &theirs[..5], b"\0\0\0\0\0\0\0\0some"] {
+            std::fs::write(&beside, theirs).unwrap();
+            assert_eq!(bench.text(options.open(&pool)), text);
+            assert_eq!(std::fs::read(&beside).unwrap(), theirs);
+        }
+        // Nothing, zeroes, and headers that were damaged are ours.
+        let mut damaged = vec![0xab; 20_000];
+        damaged[4096 + 8..4096 + 16].copy_from_slice(&magic);
+        damaged[4096 + 8] ^= 0x11;
+        for ours in [vec![], vec![0; 10], vec![0; 20_000], damaged] {
+            std::fs::write(&beside, ours).unwrap();
+            options.open(&pool).unwrap().close().unwrap();
+        }
+    }
+}
+
+/// A pipe has nobody at its other end.
+#[test]
+fn what_is_no_file_beside_a_pool_is_an_error_and_holds_nobody_up() {
+    let options = options().durability(Level::Immediate);
+    for (path_of, read_only) in
+        [(DiskJournal::path_of as fn(&Path) -> PathBuf, false), (DiskJournal::sums_of as fn(&Path) -> PathBuf, true)]
+    {
+        for is_pipe in [true, false] {
+            let bench = Bench::new();
+            options.create(bench.path()).unwrap().close().unwrap();
+            let beside = path_of(&bench.path());
+            std::fs::remove_file(&beside).unwrap();
+            if is_pipe {
+                let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+                rustix::fs::mknodat(rustix::fs::CWD, &beside, kind, mode, 0).unwrap();
+            } else {
+                std::fs::create_dir(&beside).unwrap();
+            }
+            let (say, said) = std::sync::mpsc::channel();
+            let (options, path) = (options.clone().read_only(read_only), bench.path());
+            std::thread::spawn(move || say.send(options.open(path).map(drop)));
+            let opened = said.recv_timeout(Duration::from_secs(10)).expect("an answer");
+            let suffix = beside.display().to_string().replace(&bench.path().display().to_string(), "PATH");
+            assert_eq!(bench.text(opened), format!("opening {suffix}: it is no regular file"));
+        }
+    }
+}
+
 /// A journal whose syncs fail from some moment on.
 #[derive(Clone, Debug)]
 struct Failing {
@@ -1034,7 +1132,7 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
     let (name, service) = (|| "log".to_owned(), || "the service \"merge\"".to_owned());
     let waited = std::time::Duration::from_millis(1500);
     let full = || Box::new(Error::Full { needed: 4096 });
-    let said: [(Error, &str); 15] = [
+    let said: [(Error, &str); 16] = [
         (
             Error::Forked,
             "the pool was opened before this process was forked; open it again in the child, after the parent has closed it",
@@ -1076,8 +1174,12 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
             "the service \"merge\" did not catch up within 1.5s; the update was not begun, try it again later",
         ),
         (
+            Error::Busy { operations: 1, waited },
+            "1 operation of other sessions did not end within 1.5s; an operation must not be kept open while waiting",
+        ),
+        (
             Error::Busy { operations: 2, waited },
-            "2 operation(s) of other sessions did not end within 1.5s; an operation must not be kept open while waiting",
+            "2 operations of other sessions did not end within 1.5s; an operation must not be kept open while waiting",
         ),
         (
             Error::TooManySessions { limit: 8 },

@@ -148,6 +148,9 @@ struct Slow {
     touched: Arc<Mutex<Vec<Range<u64>>>>,
     hold_touch: Arc<AtomicBool>,
     touches: Arc<AtomicBool>,
+    /// How long it has been made, and may be.
+    allocated: Arc<AtomicU64>,
+    room: Arc<AtomicU64>,
 }
 
 impl Slow {
@@ -162,6 +165,8 @@ impl Slow {
             touched: Arc::default(),
             hold_touch: Arc::default(),
             touches: Arc::default(),
+            allocated: Arc::default(),
+            room: Arc::new(AtomicU64::new(u64::MAX)),
         }
     }
 }
@@ -200,6 +205,10 @@ impl Backing for Slow {
             self.held.store(true, SeqCst);
             std::thread::yield_now();
         }
+        if len > self.room.load(SeqCst) {
+            return Err(Error::DiskFull { name: self.describe(), wanted: len });
+        }
+        self.allocated.fetch_max(len, SeqCst);
         self.inner.allocate_ahead(len)
     }
     fn reserve(&self, least: u64, wanted: u64) -> Result<Reserve> {
@@ -259,6 +268,38 @@ fn where_publishing_is_slow_pieces_are_published_together() {
     let (ahead, published) = pieces();
     assert!(ahead > 2 && published - creating == 2, "{ahead} pieces, published {} times", published - creating);
     assert!(pool.mapping().len() >= START + START / 4);
+}
+
+/// Then another program fills the disk.
+#[test]
+fn what_was_allocated_ahead_is_enough_where_the_disk_is_full() {
+    let slow = Slow::new(Duration::from_millis(3));
+    let pool = options().create_on(slow.clone(), Hardware::PAGE_CACHE).unwrap();
+    let mut session = pool.session().unwrap();
+    use_up(&pool, &mut session, START / 4 - CHUNK).unwrap();
+    while slow.allocated.load(SeqCst) <= pool.mapping().len() {
+        assert_eq!(pool.tick(&mut session).unwrap(), Tick::Worked);
+    }
+    let (published, allocated) = (pool.mapping().len(), slow.allocated.load(SeqCst));
+    slow.room.store(allocated, SeqCst);
+    use_up(&pool, &mut session, 0).unwrap();
+    while pool.mapping().len() == published {
+        let op = session.enter().unwrap();
+        pool.space().activate(&op, pool.space().reserve_extent(&op, Owner(0), CHUNK).unwrap()).unwrap();
+    }
+    assert_eq!(pool.mapping().len(), allocated);
+}
+
+#[test]
+fn the_last_chunk_of_a_pool_can_be_used() {
+    let pool = options().max_size(START + CHUNK).create_on(HeapBacking::new(MOST), Hardware::PAGE_CACHE).unwrap();
+    let mut session = pool.session().unwrap();
+    use_up(&pool, &mut session, 0).unwrap();
+    let op = session.enter().unwrap();
+    pool.space().activate(&op, pool.space().reserve_extent(&op, Owner(0), CHUNK).unwrap()).unwrap();
+    assert_eq!(pool.mapping().len(), START + CHUNK);
+    let refused = pool.space().reserve_extent(&op, Owner(0), CHUNK).map(drop);
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
 }
 
 /// What an insert adds is not: it would wait for all of it, where it needs a part.

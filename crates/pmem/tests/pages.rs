@@ -14,6 +14,7 @@ use bare::Bare;
 use durix_pmem::backing::FileBacking;
 use durix_pmem::journal::{BesidePool, DiskJournal, JournalFile, JournalPlace, Level};
 use durix_pmem::pool::{PageOwner, PageReport};
+use durix_pmem::testing::{FaultBacking, Faults};
 use durix_pmem::{Error, Extent, Off, Pool, PoolOptions, Result, Tick, Word};
 
 const PAGE: u64 = 4096;
@@ -236,6 +237,20 @@ fn a_commit_takes_no_half_of_what_it_has_waited_for() {
     assert_ne!(op.load(op.at(Off::<Word>::new(extent.off)), Relaxed), 77);
 }
 
+/// Where a crash has come before the first checkpoint of an opening, it is the recovery that changes entries.
+#[test]
+fn a_backup_beside_checksums_that_a_recovery_has_changed_has_none() {
+    let bench = Bench::new();
+    work(&bench.open(), 2);
+    let backup = fs::read(bench.path()).unwrap();
+    let copy = killed(&bench, 5);
+    // It is not recovered any further: nothing binds the table anew.
+    drop(options().open_file(copy.path()).unwrap());
+    fs::write(copy.path(), &backup).unwrap();
+    let why = format!("{} belongs to another opening of this pool", copy.sums().display());
+    assert_eq!(copy.check().missing.unwrap_or_default(), why);
+}
+
 /// Closing marks of before do not count after a crash: they rest on this number.
 #[test]
 fn each_opening_after_a_crash_is_counted() {
@@ -273,11 +288,15 @@ fn checksums_that_do_not_go_with_the_pool_are_not_used_and_the_report_says_why()
 
     // An older state of the pool's file, beside checksums of a later one.
     fs::write(bench.sums(), &sums).unwrap();
-    for _ in 0..2 {
+    for openings in 1..=2 {
         work(&bench.open(), 2);
+        let newer = fs::read(bench.path()).unwrap();
+        fs::write(bench.path(), &backup).unwrap();
+        let why = format!("{name} belongs to another opening of this pool");
+        assert_eq!(missing(&bench), why, "{openings} openings later");
+        fs::write(bench.path(), newer).unwrap();
+        assert_eq!(missing(&bench), "");
     }
-    fs::write(bench.path(), &backup).unwrap();
-    assert_eq!(missing(&bench), format!("{name} belongs to another opening of this pool"));
 
     let other = Bench::new();
     work(&other.open(), 1);
@@ -626,4 +645,98 @@ fn a_scrub_is_as_slow_as_it_was_asked_to_be() {
         }
         assert_eq!(pool.journal_stats().unwrap().scrubbed_pages, 0, "{every:?}");
     }
+}
+
+/// A damaged offset leads anywhere in the address range of a pool. What is stored there belongs to nothing.
+#[test]
+fn a_line_behind_the_end_of_the_pool_gets_into_no_commit() {
+    let bench = Bench::new();
+    let pool = bench.open();
+    let extent = work(&pool, 1);
+    let len = fs::metadata(bench.path()).unwrap().len();
+    let mut session = pool.session().unwrap();
+    for at in [len, len + 5000, 1 << 30] {
+        let op = session.enter().unwrap();
+        for at in [at, extent.off] {
+            let word = op.at(Off::<Word>::new(at));
+            op.store(word, 77, Relaxed);
+            op.write_back(word);
+        }
+        drop(op);
+        pool.commit(&mut session).unwrap();
+    }
+    assert_eq!(pool.journal_stats().unwrap().stray_lines, 3);
+    let copy = copied(&bench);
+    let found = copy.open();
+    let mut reader = found.session().unwrap();
+    let op = reader.enter().unwrap();
+    assert_eq!(op.load(op.at(Off::<Word>::new(extent.off)), Relaxed), 77);
+    drop(op);
+    drop(session);
+    pool.close().unwrap();
+    assert_eq!(fs::metadata(bench.path()).unwrap().len(), len);
+    assert!(fs::metadata(bench.sums()).unwrap().len() < 1 << 20);
+    assert_eq!(bench.check().damaged, []);
+}
+
+/// The system refuses to read a page: as one that is damaged. What commits hold of it is written all the same.
+#[test]
+fn a_page_that_cannot_be_read_is_a_damaged_one_and_ends_nothing() {
+    for whole in [false, true] {
+        let bench = Bench::new();
+        let faults = Faults::default();
+        let backing =
+            |opens: fn(PathBuf) -> Result<FileBacking>| FaultBacking::new(opens(bench.path()).unwrap(), faults.clone());
+        let pool = options().create_journaled_on(backing(FileBacking::create), BesidePool::new(bench.path())).unwrap();
+        let extent = work(&pool, 1);
+        pool.checkpoint_journal().unwrap();
+        let page = extent.off + 3 * PAGE;
+        faults.unreadable(page..page + PAGE);
+        work(&pool, 2);
+        if whole {
+            let mut session = pool.session().unwrap();
+            let op = session.enter().unwrap();
+            for at in (page..page + PAGE).step_by(64) {
+                let word = op.at(Off::<Word>::new(at));
+                op.store(word, at, Relaxed);
+                op.write_back(word);
+            }
+            drop(op);
+            pool.commit(&mut session).unwrap();
+        }
+        let copy = copied(&bench);
+        pool.checkpoint_journal().unwrap();
+        assert_eq!(pool.journal_stats().unwrap().damaged_pages, u64::from(!whole));
+        pool.close().unwrap();
+        faults.readable();
+        let found = |bench: &Bench| bench.check().damaged.iter().map(|page| page.range.start).collect::<Vec<_>>();
+        assert_eq!(found(&bench), if whole { vec![] } else { vec![page] });
+        let first_word = |bench: &Bench| {
+            u64::from_le_bytes(fs::read(bench.path()).unwrap()[page as usize + 64..][..8].try_into().unwrap())
+        };
+        let expected = if whole { page + 64 } else { 4 };
+        assert_eq!(first_word(&bench), expected);
+
+        // The same in a recovery.
+        faults.unreadable(page..page + PAGE);
+        let backing = FaultBacking::new(FileBacking::open(copy.path()).unwrap(), faults.clone());
+        let pool = options().open_journaled_on(backing, BesidePool::new(copy.path())).unwrap().recover().unwrap();
+        pool.close().unwrap();
+        faults.readable();
+        assert_eq!(found(&copy), if whole { vec![] } else { vec![page] });
+        assert_eq!(first_word(&copy), expected);
+    }
+}
+
+/// A crash can leave a table that is shorter than its pool. Growth and a checkpoint must not both make it longer.
+#[test]
+fn an_opening_makes_the_checksums_as_long_as_their_pool() {
+    let bench = Bench::new();
+    work(&bench.open(), 2);
+    let pages = fs::metadata(bench.path()).unwrap().len() / PAGE;
+    let sums = fs::OpenOptions::new().write(true).open(bench.sums()).unwrap();
+    sums.set_len(8192 + 8).unwrap();
+    let pool = bench.open();
+    assert!(sums.metadata().unwrap().len() >= 8192 + pages * 8);
+    drop(pool);
 }

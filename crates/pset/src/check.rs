@@ -6,13 +6,13 @@ use std::fmt::{self, Write};
 use durix_index::Finding;
 use durix_pmem::{Medium, OffsetMap, Op};
 
-use super::PersistentSet;
 use super::arena::read_extent;
 use super::entry::Entry;
 use super::error::{Error, Result};
 use super::layout::{Class, EXTENTS, WATERMARK, slot_off};
 use super::recover::{Entered, Slot, missing_extents, not_whole, read_slot};
 use super::reuse::Held;
+use super::set::PersistentSet;
 use super::table::Tag;
 
 /// Numbers about a set.

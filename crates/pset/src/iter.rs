@@ -2,9 +2,9 @@
 
 use durix_pmem::{Medium, Op};
 
-use super::PersistentSet;
 use super::entry::Entry;
 use super::error::Result;
+use super::set::PersistentSet;
 
 /// A walk over all pairs of a set.
 ///

@@ -23,73 +23,18 @@
 
 use durix_pmem::{Medium, Off, Op, Settles};
 
-use super::PersistentSet;
 use super::entry;
 use super::error::Result;
-use super::layout::{Class, Tail};
+use super::layout::Tail;
+use super::set::PersistentSet;
 use super::shard::{Found, Inner, New, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
+use super::unsettled::{Put, Replaced};
 use super::update::{Change, Key, check_value, info_of, is_full};
 
 /// Most unsettled entries of a shard: the update that would add one more settles them first. They are searched one by one, and what they
 /// replace takes space.
 pub(super) const MOST: usize = 64;
-
-/// An unsettled entry.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Put {
-    /// Where it lies.
-    pub(super) off: u64,
-    pub(super) version: u64,
-    tag: Tag,
-    lines: u32,
-    class: Class,
-    is_tombstone: bool,
-    /// The entry that it replaces.
-    replaced: Option<Replaced>,
-    /// The freed number of what its slot held; the largest if it held nothing.
-    pub(super) taken: u64,
-    /// The ticket that has its lines.
-    ticket: u64,
-}
-
-/// The unsettled entries of a shard, in no order.
-#[derive(Debug, Default)]
-pub(super) struct Puts(Vec<Put>);
-
-impl Puts {
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Put> {
-        self.0.iter()
-    }
-
-    /// The entry at an offset.
-    #[inline]
-    fn get(&self, off: u64) -> Option<&Put> {
-        self.0.iter().find(|put| put.off == off)
-    }
-
-    #[inline]
-    fn remove(&mut self, off: u64) -> Option<Put> {
-        self.0.iter().position(|put| put.off == off).map(|at| self.0.swap_remove(at))
-    }
-}
-
-/// An entry that is queued for reuse when the one that replaces it is settled.
-#[derive(Clone, Copy, Debug)]
-struct Replaced {
-    off: u64,
-    class: Class,
-    transaction: u64,
-}
 
 impl From<Found> for Replaced {
     fn from(found: Found) -> Replaced {
@@ -177,7 +122,7 @@ impl<M: Medium> PersistentSet<M> {
         let (replaced, ticket) = (old.map(Replaced::from), op.ticket());
         let (off, lines_of_put, freed) = (taken.off, lines as u32, taken.freed());
         let put = Put { off, version, tag, lines: lines_of_put, class, is_tombstone, replaced, taken: freed, ticket };
-        inner.reuse.unsettled.0.push(put);
+        inner.reuse.unsettled.push(put);
         inner.reuse.hand_over();
         op.put_off(taken.off, lines, [key.hash, version]);
         shard.publish_unsettled(m, inner, New { tag, off: taken.off, version, info, class }, old);

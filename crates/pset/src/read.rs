@@ -18,10 +18,10 @@
 
 use durix_pmem::{Medium, Op};
 
-use super::PersistentSet;
 use super::entry::Entry;
 use super::error::Result;
 use super::layout::Meta;
+use super::set::PersistentSet;
 use super::table::{Cells, Index};
 use super::update::Key;
 

@@ -44,9 +44,9 @@ use super::error::{Error, Part, Result};
 use super::layout::{
     Class, EXTENTS, Holds, Info, MAX_VERSION, Meta, RECOVERED, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
 };
+use super::set::{PersistentSet, SetOptions};
 use super::shard::{Inner, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
-use super::{PersistentSet, SetOptions};
 
 /// Lines of slots that one thread reads at a time, within one operation.
 const UNIT_LINES: u64 = 1 << 14;
@@ -100,7 +100,6 @@ struct Collected {
     /// Entries of transactions above the watermark.
     undecided: Mutex<Vec<Entered>>,
     max_version: AtomicU64,
-    error: Mutex<Option<Error>>,
 }
 
 /// The error for what an interrupted update has left, where none was interrupted.
@@ -159,14 +158,10 @@ impl<M: Medium> PersistentSet<M> {
             shards: (0..set.shards.len()).map(|_| Lock::new(Losers::default())).collect(),
             undecided: Mutex::default(),
             max_version: AtomicU64::new(0),
-            error: Mutex::default(),
         };
         let units = set.units(session)?;
         set.read_watermark(session, &collected)?;
-        set.read_all(session, &units, &collected);
-        if let Some(error) = collected.error.lock().unwrap_or_else(|e| e.into_inner()).take() {
-            return Err(error);
-        }
+        set.read_all(session, &units, &collected)?;
         let op = session.enter()?;
         set.decide(&op, &collected)?;
         set.finish(&op, &collected);
@@ -246,7 +241,7 @@ impl<M: Medium> PersistentSet<M> {
     }
 
     /// Reads all units, by as many threads as pay.
-    fn read_all(&self, session: &mut Session<M>, units: &[Unit], collected: &Collected) {
+    fn read_all(&self, session: &mut Session<M>, units: &[Unit], collected: &Collected) -> Result<()> {
         let lines: u64 = units.iter().map(|u| u.slots * u.class.lines() as u64).sum();
         let wanted = match self.options.recovery_threads {
             0 => durix_pmem::processors(),
@@ -254,42 +249,33 @@ impl<M: Medium> PersistentSet<M> {
         };
         let threads = (lines / LINES_A_THREAD).clamp(1, wanted.clamp(1, MAX_THREADS) as u64);
         let next = AtomicUsize::new(0);
-        let mapping = session.mapping().clone();
-        // The other threads enter operations of their own, so this one must not hold one while it waits for them.
-        std::thread::scope(|scope| {
-            for _ in 1..threads {
-                scope.spawn(|| match mapping.session() {
-                    Ok(mut session) => self.read_units(&mut session, units, &next, collected),
-                    Err(error) => collected.fail(error.into()),
-                });
-            }
-            self.read_units(session, units, &next, collected);
-        });
+        durix_pmem::on_threads(session, threads as usize, &|session: &mut Session<M>| {
+            self.read_units(session, units, &next, collected)
+        })
     }
 
-    fn read_units(&self, session: &mut Session<M>, units: &[Unit], next: &AtomicUsize, collected: &Collected) {
+    fn read_units(
+        &self,
+        session: &mut Session<M>,
+        units: &[Unit],
+        next: &AtomicUsize,
+        collected: &Collected,
+    ) -> Result<()> {
         let mut max_version = 0;
         while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let read = session.enter().map_err(Error::from).and_then(|op| {
-                let free = self.read_unit(&op, unit, &mut max_version, collected)?;
-                self.arena.adopt(op.medium(), unit.class, 0, &free);
-                if !op.finds_what_is_durable() {
-                    // PERSIST PS-R2: write-back.
-                    let lines = unit.slots * unit.class.lines() as u64;
-                    op.write_back_slice(op.slice("slots", Off::<Tail>::new(unit.first), lines)?);
-                }
-                Ok(())
-            });
-            if let Err(error) = read {
-                return collected.fail(error);
+            let op = session.enter()?;
+            let free = self.read_unit(&op, unit, &mut max_version, collected)?;
+            self.arena.adopt(op.medium(), unit.class, 0, &free);
+            if !op.finds_what_is_durable() {
+                // PERSIST PS-R2: write-back.
+                let lines = unit.slots * unit.class.lines() as u64;
+                op.write_back_slice(op.slice("slots", Off::<Tail>::new(unit.first), lines)?);
             }
         }
         // PERSIST PS-R2: fence, by each thread for what it has read.
-        match session.enter() {
-            Ok(op) => op.fence(),
-            Err(error) => return collected.fail(error.into()),
-        }
+        session.enter()?.fence();
         collected.max_version.fetch_max(max_version, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Reads some slots; returns the free ones.
@@ -454,11 +440,5 @@ fn queue_losers<M: Medium>(m: M, shard: &Shard, inner: &mut Inner, losers: &mut 
         } else {
             inner.reuse.push_stale(class, entered.off, transaction);
         }
-    }
-}
-
-impl Collected {
-    fn fail(&self, error: Error) {
-        self.error.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(error);
     }
 }

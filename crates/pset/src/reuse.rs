@@ -22,8 +22,8 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 
-use super::later::Puts;
 use super::layout::{CLASSES, Class};
+use super::unsettled::Puts;
 
 /// Most entries that one operation scrubs.
 pub(super) const SCRUB: usize = 4;

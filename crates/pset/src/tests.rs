@@ -1,11 +1,12 @@
 //! Tests of the set as a whole.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::{Counting, Counts, Error as PoolError, PoolOptions};
+use durix_pmem::{Counting, Counts, Error as PoolError, Hardware, Medium, Op, Pool, PoolOptions, Session};
 use proptest::prelude::*;
 
 mod damage;

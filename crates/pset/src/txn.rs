@@ -24,11 +24,11 @@ use std::ops::Range;
 use durix_pmem::{LockGuard, Medium, Op, Rmw};
 use std::sync::atomic::Ordering;
 
-use super::PersistentSet;
 use super::entry;
 use super::error::{Error, Result};
 use super::layout::MAX_TRANSACTION;
 use super::reuse::Taken;
+use super::set::PersistentSet;
 use super::shard::{Found, Inner, New, class_of};
 use super::update::{Change, Key, check_value, info_of};
 

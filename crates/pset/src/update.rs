@@ -17,11 +17,11 @@ use std::sync::atomic::Ordering;
 
 use durix_pmem::{Error as PoolError, Medium, Op, Rmw};
 
-use super::PersistentSet;
 use super::entry;
 use super::error::{Error, Result};
 use super::layout::{Class, Info, MAX_KEY, MAX_VALUE, WATERMARK, head_at};
 use super::reuse::{SCRUB, Stale, Taken};
+use super::set::PersistentSet;
 use super::shard::{Found, Inner, New, Shard, class_of};
 use super::table::Tag;
 
@@ -60,7 +60,7 @@ pub(super) fn check_value(value: &[u8]) -> Result<()> {
 
 /// Whether the pool cannot grow any further.
 pub(super) fn is_full(error: &Error) -> bool {
-    matches!(error, Error::Pool(PoolError::Full { .. } | PoolError::DiskFull { .. } | PoolError::TooLarge { .. }))
+    matches!(error, Error::Pool(error) if error.is_no_room() || matches!(error, PoolError::TooLarge { .. }))
 }
 
 /// What an operation writes back besides its entry.

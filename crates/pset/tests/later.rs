@@ -9,20 +9,10 @@ use durix_pset::testing::later::Act::{self, *};
 use durix_pset::testing::later::LaterUnderTest;
 use durix_pset::testing::set::Act::{Commit, Put, PutNew, Remove, Swap};
 use durix_pset::testing::set::{SetUnderTest, keys_of};
-
-fn deep() -> bool {
-    std::env::var_os("DURIX_DEEP").is_some()
-}
+use durix_subjects::explored::{complete, deep};
 
 fn explorer() -> Explorer {
     Explorer::new().contract(Contract::Buffered)
-}
-
-#[track_caller]
-fn complete(name: &str, report: Report) {
-    let report = report.assert_ok();
-    println!("{name}: {report}");
-    assert!(report.complete, "{name} is not complete");
 }
 
 /// Follows every recovery: ordinary updates, which reuse slots.

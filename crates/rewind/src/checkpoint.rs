@@ -5,7 +5,7 @@
 //! |---|---|---|---|---|
 //! | RW-K2 | all words of what ended before the checkpoint; the checkpoint's number | flush+fence | the log as it was | redoes them |
 //! | RW-K3 | the checkpoint's number; the first block is freed, the first record removed | flush+fence | all records | redoes none of them |
-//! | RW-K1 | all other records of a transaction are removed; END is | flush+fence | END with some records | skips them: END is older than the checkpoint |
+//! | as RW-K1 | all other records of a transaction are removed; END is | flush+fence | END with some records | skips them: END is older than the checkpoint |
 //!
 //! The paper flushes the cache after it has appended a CHECKPOINT record. User space cannot flush the cache, so the addresses
 //! in the records are written back. The checkpoint's mark is a number of the same sequence as the records', taken under the

@@ -303,12 +303,13 @@ impl BenchResult<'_> {
         let BenchArgs { kind, ops, threads, value_bytes, .. } = self.args;
         let (keys, (workload, distribution)) = (self.keys, self.titles());
         let mut text = format!(
-            "{kind}, workload {}, {distribution}: {keys} keys, {value_bytes} bytes a value, {ops} operations, {threads} thread(s)\n\
+            "{kind}, workload {}, {distribution}: {keys} keys, {value_bytes} bytes a value, {ops} operations, {}\n\
              medium      {}\n\
              filled      {:.0} inserts/s\n\
              throughput  {:.0} operations/s\n\
              an operation: {:.3} write-backs, {:.3} fences, {:.3} stores ({COUNTED} operations counted, one thread)\n",
             workload.to_uppercase(),
+            output::counted(*threads, "thread"),
             self.pool.mapping().medium().describe(),
             keys as f64 / self.filled.as_secs_f64(),
             self.a_second(),

@@ -238,12 +238,13 @@ impl Outcome<'_> {
     fn as_text(&self, shop: &Shop<Hardware>) -> String {
         let BenchArgs { kind, ops, threads, .. } = self.args;
         let mut text = format!(
-            "{kind}, new-order of TPC-C: {} items, {ops} orders, {threads} terminal(s), {DISTRICTS} districts\n\
+            "{kind}, new-order of TPC-C: {} items, {ops} orders, {}, {DISTRICTS} districts\n\
              medium      {}\n\
              guarantee   {}\n\
              throughput  {:.0} orders/min; {} of {ops} placed, the rest rolled back\n\
              an order: {:.2} write-backs, {:.2} fences ({COUNTED} orders counted, one terminal)\n\n",
             self.items,
+            output::counted(*threads, "terminal"),
             shop.db.pool().mapping().medium().describe(),
             self.guarantee,
             self.a_minute(),

@@ -11,12 +11,12 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | CS-V1 payload words of a line < its meta word | same line, release store | a line with the last use's bit | the record is not whole: the log ends there |
-//! | CS-A1 lines of a record, and the state of segments it enters < return | flush+fence | state without lines: an entered segment without records; lines without state: a free segment with lines of both bits | takes the entry back; makes the lines of each free segment alike (CS-R1) |
-//! | CS-T3 records that a trim passes < head | flush+fence, before the head is stored | the old head | as CS-A1, from the old head |
-//! | CS-T2 head < state of a segment that it frees | flush+fence, the append's own | the old head, its segments whole | the old head |
-//! | CS-R1 lines beyond the tail made invalid, entries beyond it taken back < first append | flush+fence | some of it done | ends at the same line, does the rest |
-//! | CS-R2 all lines, states and the head written back < first append | flush+fence | what was found, or less if only the process had died | finds it again |
+//! | as CS-V1: payload words of a line < its meta word | same line, release store | a line with the last use's bit | the record is not whole: the log ends there |
+//! | as CS-A1: lines of a record, and the state of segments it enters < return | flush+fence | state without lines: an entered segment without records; lines without state: a free segment with lines of both bits | takes the entry back; makes the lines of each free segment alike (CS-R1) |
+//! | as CS-T3: records that a trim passes < head | flush+fence, before the head is stored | the old head | as CS-A1, from the old head |
+//! | CS-C1 head < state of a segment that it frees | flush+fence, the append's own | the old head, its segments whole | the old head |
+//! | as CS-R1: lines beyond the tail made invalid, entries beyond it taken back < first append | flush+fence | some of it done | ends at the same line, does the rest |
+//! | as CS-R2: all lines, states and the head written back < first append | flush+fence | what was found, or less if only the process had died | finds it again |
 //!
 //! State and lines are not ordered, in CS-R1 either: taking an entry back sets the sequence to zero and flips the polarity, and
 //! the lines of a segment that is not in the chain are always made alike to the polarity found.
@@ -324,7 +324,7 @@ impl ChainLog {
             return Err(Error::Full { needed: bytes(lines), free, capacity });
         }
         if end > self.limit(self.durable_head) {
-            // PERSIST CS-T2: flush+fence
+            // PERSIST CS-C1: flush+fence
             self.commit(op);
         }
         while self.entered() < end {
@@ -446,7 +446,7 @@ impl Log for ChainLog {
         if op.slot() != self.slot {
             self.adopt(op);
         }
-        // PERSIST CS-A1, CS-T2: flush+fence
+        // PERSIST CS-A1, CS-C1: flush+fence
         op.fence();
         self.unfenced = self.tail;
         if self.head != self.durable_head {

@@ -9,8 +9,8 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | CS-V1 payload and metadata words of line 0 < the first metadata word | same line, release store | the last lap's validity bit | the record is not whole: the log ends there |
-//! | CS-X1 words of a further line < its last word that differs | same line, release store | the old bit at the pair's place | the same |
+//! | as CS-V1: payload and metadata words of line 0 < the first metadata word | same line, release store | the last lap's validity bit | the record is not whole: the log ends there |
+//! | as CS-X1: words of a further line < its last word that differs | same line, release store | the old bit at the pair's place | the same |
 
 use std::sync::atomic::Ordering;
 

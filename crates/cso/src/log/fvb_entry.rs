@@ -10,8 +10,8 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | CS-V1 words of an entry line < its meta word | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
-//! | CS-X1 words of a payload line < its last word that differs | same line, release store | the old bit at the pair's place | the same |
+//! | as CS-V1: words of an entry line < its meta word | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
+//! | as CS-X1: words of a payload line < its last word that differs | same line, release store | the old bit at the pair's place | the same |
 //!
 //! Entry and payload are not ordered: the record is whole when the entry is, and every pair in it holds.
 

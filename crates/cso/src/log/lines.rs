@@ -7,7 +7,7 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | CS-V1 payload words of a line < its meta word | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
+//! | as CS-V1: payload words of a line < its meta word | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
 
 use std::sync::atomic::Ordering;
 

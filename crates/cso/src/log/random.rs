@@ -12,12 +12,12 @@
 //! |---|---|---|---|
 //! | CS-N1 words of a line < its last word | same line, release store | the pattern in the last word | the record is not whole: the log ends there |
 //! | CS-N2 a record with the pattern in a last word < its sentinel | flush+fence | no sentinel | the record is not whole |
-//! | CS-T2 head < re-initialisation of the lines it frees | flush+fence | the old head, its lines whole | the old head |
+//! | CS-N4 head < re-initialisation of the lines it frees | flush+fence | the old head, its lines whole | the old head |
 //! | CS-N3 re-initialisation of a line < first store of the next record into it | flush+fence | a line of the last lap | recovery re-initialises it (CS-R1) |
 //!
 //! A line becomes reusable only at the end of that pipeline: head durable, line re-initialised, that durable. Were it
-//! reused after CS-T2 alone, its last word would differ from the pattern before anything of the new record is in memory; were it
-//! re-initialised before CS-T2, recovery from the old head would find the pattern in a live record. None of the pipeline's
+//! reused after CS-N4 alone, its last word would differ from the pattern before anything of the new record is in memory; were it
+//! re-initialised before CS-N4, recovery from the old head would find the pattern in a live record. None of the pipeline's
 //! steps has a fence of its own: trims issue, appends fence. An append that finds too little space runs what is left of
 //! the pipeline first.
 //!
@@ -235,7 +235,7 @@ impl RandomLog {
             return Err(self.ring.full(lines + 1));
         }
         if self.ring.has_pending_trim() {
-            // PERSIST CS-T2: flush+fence
+            // PERSIST CS-N4: flush+fence
             self.commit(op);
         }
         while !self.has_room(lines) {

@@ -15,7 +15,7 @@
 //! | CS-S1 magic cleared < lanes zeroed | flush+fence, the first lane's CS-F1 | the old log whole, or no log | opens the old log, or `NotALog` |
 //! | CS-S2 lanes formatted < header with magic | flush+fence, the last one of each lane | no log | `NotALog` |
 //! | CS-S3 words of the header < magic | same line | no log | `NotALog` |
-//! | CS-T1 floor < head of a lane | same line | the old floor with the old head | the numbers are still in the records |
+//! | as CS-T1: floor < head of a lane | same line | the old floor with the old head | the numbers are still in the records |
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

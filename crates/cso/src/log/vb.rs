@@ -8,7 +8,7 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | CS-V1 payload words of a line < its validity bit | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
+//! | as CS-V1: payload words of a line < its validity bit | same line, release store | a line with the last lap's bit | the record is not whole: the log ends there |
 //!
 //! Lines of one record are not ordered among themselves: the record is whole when all of them are.
 

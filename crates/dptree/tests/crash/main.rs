@@ -347,6 +347,8 @@ fn every_entry_point_is_the_first_access_after_a_crash() {
         Remove(32),
         Swap(32, Some(2), Some(3)),
         Get(32),
+        GetTwo(60, 32),
+        Load(vec![(12, 7), (32, 8), (60, 9)]),
         Next(31, true),
         Next(33, false),
         Len,

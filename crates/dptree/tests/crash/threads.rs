@@ -131,6 +131,20 @@ fn a_reader_of_a_range_that_is_split_and_an_update_of_the_new_range() {
     complete_in_time("three threads", || threads.run(&TreeUnderTest::new(&before_a_split()), &program, &[Get(60)]));
 }
 
+/// A reader has found the range that is split. Before readers see the split, the new range is merged, too: not into slots that the reader's
+/// snapshot names.
+#[test]
+fn a_reader_of_a_range_that_is_split_and_a_merge_of_the_new_range() {
+    let mut before = vec![Put(10, 1), Put(20, 1), Merge, Put(40, 1), Put(60, 1), Merge];
+    before.extend([Put(80, 1), Put(60, 2), Merge, Put(65, 1), Put(67, 1), Put(61, 1)]);
+    let subject = TreeUnderTest { chunks: 20, ..TreeUnderTest::new(&before) };
+    let threads = Threads::new(Explorer::new().crash_points(1)).preemptions(2);
+    // All of them are 145 000. A merge of the new range that does not wait is found after 23 000.
+    let threads = threads.max_schedules(if deep() { 1 << 20 } else { 40_000 });
+    let program = [vec![Get(80)], vec![Tick], vec![Put(62, 1), Tick]];
+    println!("{}", threads.run(&subject, &program, &[Get(80), Len]).assert_ok());
+}
+
 /// A merge looks for free log pages. Meanwhile the other thread fills a page and seals it, and its records are not merged. The page must not
 /// be taken for free: the first thread's next update would write over it. (The look comes when a page is sealed, the one of 1 and 2.)
 #[test]

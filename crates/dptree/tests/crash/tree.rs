@@ -29,6 +29,8 @@ pub enum Act {
     Swap(u64, Option<u64>, Option<u64>),
     /// Reads.
     Get(u64),
+    /// Reads two keys in one call.
+    GetTwo(u64, u64),
     /// The first pair from a key on, upwards or downwards.
     Next(u64, bool),
     /// Counts.
@@ -37,6 +39,8 @@ pub enum Act {
     Many(Vec<(u64, Option<u64>)>),
     /// The same, where there is no room for it.
     TooMany(Vec<(u64, Option<u64>)>),
+    /// Loads pairs.
+    Load(Vec<(u64, u64)>),
     /// Merges what waits for it.
     Tick,
     /// Freezes every front, and merges all.
@@ -58,6 +62,8 @@ pub enum Answer {
     Yes(bool),
     /// A value.
     Value(Option<u64>),
+    /// Two values.
+    Values([Option<u64>; 2]),
     /// A pair.
     Pair(Option<(u64, u64)>),
     /// A number.
@@ -273,17 +279,23 @@ impl Live {
 
 /// Runs an operation.
 pub fn run(tree: &Tree, session: &mut Session<M>, act: &Act) -> Answer {
-    if *act == Merge {
-        tree.tree().merge_all(session).unwrap();
-        return Done;
+    match act {
+        Merge => tree.tree().merge_all(session).unwrap(),
+        Load(pairs) => tree.tree().load(session, pairs.clone()).unwrap(),
+        act => return operate(tree, &session.enter().unwrap(), act),
     }
-    operate(tree, &session.enter().unwrap(), act)
+    Done
 }
 
 /// Runs an operation in a scope.
 pub fn operate(tree: &Tree, op: &Op<'_, M>, act: &Act) -> Answer {
     match *act {
         Get(k) => Value(tree.get(op, k)),
+        GetTwo(a, b) => {
+            let mut values = [None; 2];
+            tree.tree().get_many(op, &[a, b], |at, value| values[at] = value).unwrap();
+            Answer::Values(values)
+        }
         Next(k, up) => Pair(tree.pairs(op, k, up, 1).first().copied()),
         Len => Number(match tree {
             Tree::Bytes(_) => tree.pairs(op, 0, true, usize::MAX).len() as u64,
@@ -293,7 +305,7 @@ pub fn operate(tree: &Tree, op: &Op<'_, M>, act: &Act) -> Answer {
             tree.tree().tick_in(op).unwrap();
             Done
         }
-        Merge | Reopen | Other(_) | Killed(_) => unreachable!("taken apart by the caller"),
+        Merge | Load(_) | Reopen | Other(_) | Killed(_) => unreachable!("taken apart by the caller"),
         ref act => match tree {
             Tree::Words(tree) => change_words(tree, op, act),
             Tree::Values(values) => change_values(&**values, op, act, &|k| tree.key(k)),
@@ -367,6 +379,11 @@ pub fn step(model: &mut Map, act: &Act) -> Answer {
             Yes(matches)
         }
         Get(k) => Value(model.get(&k).copied()),
+        GetTwo(a, b) => Answer::Values([a, b].map(|k| model.get(&k).copied())),
+        Load(ref pairs) => {
+            model.extend(pairs.iter().copied());
+            Done
+        }
         Next(k, true) => Pair(model.range(k..).next().map(|(k, v)| (*k, *v))),
         Next(k, false) => Pair(model.range(..=k).next_back().map(|(k, v)| (*k, *v))),
         Len => Number(model.len() as u64),

@@ -136,7 +136,9 @@ pub(crate) fn remember<M: Medium>(pool: &Pool<M>, names: &[(TypeTag, String)]) -
         hashed.iter().try_for_each(|(tag, name)| table.put(&session.enter()?, *tag, name))
     };
     match put_all() {
-        Err(Error::Pool(durix_pmem::Error::Full { .. } | durix_pmem::Error::TooManyIndices { .. })) => Ok(()),
+        Err(Error::Pool(error)) if error.is_no_room() || matches!(error, durix_pmem::Error::TooManyIndices { .. }) => {
+            Ok(())
+        }
         done => done,
     }
 }

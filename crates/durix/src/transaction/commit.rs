@@ -301,7 +301,7 @@ impl<M: Medium> Commit<'_, M> {
         let need = need.chunks(pool.space().chunk(), pool.mapping().len());
         let owner = self.written().next().expect("something is written").guard.root().owner();
         match self.tx.shared.transactions.rooms.take(op, pool.space(), owner, need) {
-            Err(Error::Pool(durix_pmem::Error::Full { .. })) if changes().all(|(_, value, _)| value.is_none()) => {
+            Err(Error::Pool(error)) if error.is_no_room() && changes().all(|(_, value, _)| value.is_none()) => {
                 Ok(Room::default())
             }
             room => room,

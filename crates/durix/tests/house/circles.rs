@@ -194,31 +194,26 @@ impl Crate {
         self.files.insert(module, Module { file, imports });
     }
 
-    /// The file that a path leads to: that of its longest module; through what that module hands on of others.
+    /// The file that a path leads to: that of its longest module; through what that module hands on of others. None if that is another
+    /// crate's.
     fn target(&self, path: &[String], steps: usize) -> Option<&[String]> {
         let longest = (1..=path.len()).rev().find(|len| self.files.contains_key(&path[..*len]));
         let (module, found) = self.files.get_key_value(&path[..longest.unwrap_or(0)])?;
         let Some(name) = path.get(module.len()).filter(|_| steps > 0) else { return Some(module) };
-        let handed = found.imports.iter().filter(|import| import.is_handed_on);
-        for import in handed.clone().filter(|import| import.name == *name) {
-            if let Some(target) = self.inner(&import.path, steps - 1) {
-                return Some(target);
-            }
+        let handed = found.imports.iter().filter(|import| import.is_handed_on && import.name == *name);
+        // A name can be handed on twice: a module and a function, say.
+        let targets = handed.map(|import| self.target(&import.path, steps - 1).filter(|target| *target != &module[..]));
+        match targets.reduce(Option::or) {
+            Some(target) => target,
+            None => Some(module),
         }
-        Some(module)
-    }
-
-    /// As [`target`](Self::target), of a path that may lead out of the crate.
-    fn inner(&self, path: &[String], steps: usize) -> Option<&[String]> {
-        let target = self.target(path, steps)?;
-        (!target.is_empty()).then_some(target)
     }
 
     /// Which file imports which. A module that only hands names of its parts on does not import them.
     fn arrows(&self) -> BTreeMap<&[String], BTreeSet<&[String]>> {
         let arrows = |(module, found): (&'_ Vec<String>, &Module)| -> BTreeSet<&[String]> {
             let taken = found.imports.iter().filter(|import| !import.is_handed_on);
-            taken.filter_map(|import| self.inner(&import.path, 8)).filter(|target| *target != &module[..]).collect()
+            taken.filter_map(|import| self.target(&import.path, 8)).filter(|target| *target != &module[..]).collect()
         };
         self.files.iter().map(|file| (&file.0[..], arrows(file))).collect()
     }
@@ -242,16 +237,17 @@ impl Crate {
     }
 }
 
-/// The crate whose root lies in `folder`. A `main.rs` counts as a module of its own.
+/// The crate whose root lies in `folder`. A `main.rs` beside a `lib.rs` counts as a module of its own.
 fn crate_in(folder: &Path) -> Crate {
     let mut files = Vec::new();
     rust_files(folder, &mut files);
     let mut found = Crate::default();
+    let root = if folder.join("lib.rs").exists() { "lib" } else { "main" };
     for path in files {
         let inner = path.strip_prefix(folder).unwrap();
         let mut module: Vec<String> =
             inner.with_extension("").iter().map(|part| part.to_str().unwrap().to_owned()).collect();
-        if module.last().is_some_and(|last| last == "mod") || module == ["lib"] {
+        if module.last().is_some_and(|last| last == "mod") || module == [root] {
             module.pop();
         }
         found.add(module, inner.display().to_string(), &std::fs::read_to_string(&path).unwrap());
@@ -333,4 +329,14 @@ fn circles_lead_through_parts_and_names_handed_on() {
     // Circles with a file in common are one.
     let three = [lib, ("a", "use crate::b::B;"), ("b", "use crate::{a::A, c::C};"), ("c", "use crate::b::B;")];
     assert_eq!(circles_of(&three), ["a b c"]);
+}
+
+#[test]
+fn the_root_of_a_crate_is_a_file_as_any_other() {
+    let a = ("a", "use super::Set;");
+    assert_eq!(circles_of(&[("lib", "mod a; use a::A; pub struct Set(A);"), a]), ["lib a"]);
+    assert!(circles_of(&[("lib", "mod a; pub use a::A; pub struct Set;"), a]).is_empty(), "hands a name on");
+    // Names of other crates are no imports, neither by themselves nor handed on by the root.
+    let lib = ("lib", "mod a; use a::A; pub use other::Other;");
+    assert!(circles_of(&[lib, ("a", "use crate::Other; use other::{Set, b::B}; use std::fmt;")]).is_empty());
 }

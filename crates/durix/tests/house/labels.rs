@@ -1,4 +1,4 @@
-//! A label of a persist edge is found by searching for it: it has the prefix of one crate or module, and stands in a table.
+//! A label of a persist edge is found by searching for it: it has the prefix of one crate or module, and one table of that crate defines it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,6 +14,8 @@ struct Labels {
     tabled: BTreeSet<String>,
     /// The crates that have rows of each prefix.
     prefixes: BTreeMap<String, BTreeSet<String>>,
+    /// The files of each crate whose tables define a label.
+    defined: BTreeMap<(String, String), BTreeSet<String>>,
     /// What stands after `PERSIST` and is no label.
     malformed: Vec<String>,
 }
@@ -38,7 +40,8 @@ impl Labels {
                 if is_page { Some(line) } else { line.find("//").map(|at| line[at..].trim_start_matches(['/', '!'])) };
             let Some(comment) = comment else { continue };
             if let Some(row) = comment.trim().strip_prefix('|') {
-                self.add_row(crate_, is_page, row.split('|').next().unwrap_or_default());
+                let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+                self.add_row(crate_, (!is_page).then_some(file), &cells);
             }
             if !is_page {
                 comment.split("PERSIST ").skip(1).for_each(|edge| self.add_edge(file, edge));
@@ -46,10 +49,15 @@ impl Labels {
         }
     }
 
-    fn add_row(&mut self, crate_: &str, is_page: bool, cell: &str) {
-        let labels: Vec<&str> = words(cell).filter(|word| is_label(word)).collect();
-        if let (Some((prefix, _)), false) = (labels.first().and_then(|label| label.split_once('-')), is_page) {
-            self.prefixes.entry(prefix.into()).or_default().insert(crate_.into());
+    /// A page repeats what the tables of sources say. So does a row such as `as AB-C1: this < that`, or `AB-C1 to AB-C4 | see x.rs`; any other
+    /// row defines the label that it begins with.
+    fn add_row(&mut self, crate_: &str, source: Option<&str>, cells: &[&str]) {
+        let labels: Vec<&str> = words(cells[0]).filter(|word| is_label(word)).collect();
+        if let (Some(first), Some(file)) = (labels.first(), source) {
+            self.prefixes.entry(first.split('-').next().unwrap().into()).or_default().insert(crate_.into());
+            if cells[0].starts_with(first) && !cells.get(1).is_some_and(|next| next.starts_with("see ")) {
+                self.defined.entry((crate_.into(), (*first).into())).or_default().insert(file.into());
+            }
         }
         self.tabled.extend(labels.into_iter().map(String::from));
     }
@@ -69,8 +77,12 @@ impl Labels {
         let missing = missing.map(|(label, file)| format!("{file}: no table has a row of {label}"));
         let shared = self.prefixes.iter().filter(|(_, crates)| crates.len() > 1);
         let shared = shared.map(|(prefix, crates)| format!("{prefix}-: rows in several crates: {crates:?}"));
+        let twice = self.defined.iter().filter(|(_, files)| files.len() > 1);
+        let twice = twice.map(|((_, label), files)| {
+            format!("{label}: two tables define it; give one edge another label, or say \"as {label}:\" if it is the same: {files:?}")
+        });
         let malformed = self.malformed.iter().map(|edge| format!("{edge}: no label with a prefix, such as JN-T1"));
-        missing.chain(shared).chain(malformed).collect()
+        missing.chain(shared).chain(twice).chain(malformed).collect()
     }
 }
 
@@ -109,4 +121,19 @@ fn what_is_wrong_with_a_label_is_found() {
     assert_eq!(findings(&[("a", table), ("a", "// PERSIST AB-C3: fence")]), ["a.rs: no table has a row of AB-C3"]);
     assert_eq!(findings(&[("a", table), ("a", "// PERSIST C1: fence")]).len(), 1);
     assert_eq!(findings(&[("a", table), ("b", table)]).len(), 1);
+    // In one crate, in two files.
+    let second = |row: &str| {
+        let mut labels = Labels::default();
+        [("a.rs", table), ("b.rs", row)].iter().for_each(|(file, text)| labels.add("a", file, text));
+        labels.findings()
+    };
+    assert_eq!(second("//! | AB-C1 something else < that | fence |").len(), 1);
+    assert_eq!(second("//! | AB-C1 something else < AB-C3 that |").len(), 1);
+    for row in [
+        "//! | as AB-C1: this < that | fence |",
+        "//! | AB-C1 to AB-C3 | see `a.rs` |",
+        "//! | AB-C3 that < AB-C1 | fence |",
+    ] {
+        assert!(second(row).is_empty(), "{row}");
+    }
 }

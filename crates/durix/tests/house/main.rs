@@ -1,6 +1,7 @@
 //! Rules of the source that no compiler checks.
 
 mod circles;
+mod errors;
 mod labels;
 mod links;
 mod packages;

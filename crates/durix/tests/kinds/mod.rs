@@ -6,6 +6,7 @@ mod full;
 mod later;
 mod lengths;
 mod order;
+mod space;
 mod threads;
 mod values;
 

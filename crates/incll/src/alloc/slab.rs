@@ -438,6 +438,7 @@ impl Slabs {
                     return Err(Error::Corrupt { what: "an offset of a large block", offset: off, found: bytes });
                 }
                 if with.durable {
+                    self.expect_blocks(op, slab, (slab_kind::LARGE, len - 2 * LINE_BYTES), off)?;
                     self.read_large(op, with, &mut self.large.lock(op.medium()));
                     self.mark_bit(op, with, op.at(bitmap_of(slab, 0)), 0, false);
                 }
@@ -467,11 +468,22 @@ impl Slabs {
         class: usize,
     ) -> Result<()> {
         if with.durable {
+            let Class { kind, block, .. } = self.classes[class];
+            self.expect_blocks(op, self.slab_of(off), (kind, block), off)?;
             self.read_slab_of(op, with, class, off);
             self.mark(op, with, class, off, false)?;
         }
         cache.freed.push((off, class));
         Ok(())
+    }
+
+    /// Refuses a block that lies in a slab of others: a damaged record claims another length than it has, and would take neighbours along.
+    fn expect_blocks<M: Medium>(&self, op: &Op<'_, M>, slab: u64, expected: (u64, u64), off: u64) -> Result<()> {
+        let head = op.at(Off::<SlabHead>::new(slab));
+        if (op.load(&head.kind, Relaxed), op.load(&head.block, Relaxed)) == expected {
+            return Ok(());
+        }
+        Err(Error::Corrupt { what: "the length of what is freed", offset: off, found: expected.1 })
     }
 
     /// Frees a block that was taken by this very operation and that nobody has seen: that of a record of so many bytes, or

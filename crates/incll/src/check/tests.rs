@@ -418,6 +418,37 @@ fn a_slotted_node_whose_permutation_has_a_slot_twice_is_reported() {
     assert!(faults.iter().any(|(at, fault)| (*at, fault_name(fault)) == (tree.root.get(), "Slotted")), "{faults:?}");
 }
 
+/// Its block would be taken for an extent of its own, and its slab would go back to the pool with all other records in it. Or it would be
+/// taken for a block of another size, and a neighbour's bit would be cleared.
+#[test]
+fn a_record_that_claims_another_length_takes_no_neighbour_along() {
+    for claimed in [4000 + (1 << 14), 370] {
+        with_sound(|sound| {
+            let (op, tree) = (sound.op, sound.tree);
+            for key in [b"one", b"two"] {
+                assert!(tree.insert(op, key, &[7; 4000]).unwrap());
+            }
+            let is_its = |(_, head): &(durix_pmem::Extent, crate::alloc::arena::Head)| {
+                head.kind == slab_kind::RECORDS && (4008..4500).contains(&head.block)
+            };
+            let extents = tree.extents(op).unwrap();
+            let (extent, head) = extents.iter().find(|found| is_its(found)).unwrap();
+            let first = extent.off + 128;
+            let record: &Word = op.at(Off::new(first));
+            let was = op.load(record, Relaxed);
+            sound.store(record, RecordHead::new(0, claimed).to_bits());
+            let removed = tree.remove(op, b"one");
+            assert!(matches!(removed, Err(Error::Corrupt { offset, .. }) if offset == first), "{claimed}: {removed:?}");
+            sound.store(record, was);
+            let cx = tree.cx(op, &[]).unwrap();
+            let taken = tree.slabs.taken(op, cx.durably(), *extent, *head);
+            let both = first..first + 2 * head.block;
+            assert_eq!(taken.iter().filter(|(off, _)| both.contains(off)).count(), 2, "{claimed}");
+            assert_eq!(tree.get(op, b"two").unwrap().unwrap().to_vec(), [7; 4000]);
+        });
+    }
+}
+
 /// What is damaged, and what an opening then calls corrupt.
 type Opening = (&'static str, fn(&Sound<'_>));
 

@@ -10,7 +10,7 @@
 //! |---|---|---|---|
 //! | IN-P1 saved permutation < stamp e | same line, release | the old stamp, the old permutation | nothing to undo |
 //! | IN-P2 stamp e < permutation | same line, release | stamp e, the permutation as saved | restores what is there |
-//! | IN-P3 image in the external log < any other change | flush+fence | the node as it was, or what InCLLp covers | as IN-P1, IN-P2 |
+//! | as IN-P3: image in the external log < any other change | flush+fence | the node as it was, or what InCLLp covers | as IN-P1, IN-P2 |
 //! | IN-P4 slots that are in the saved permutation are not written | the choice of slot | | |
 //!
 //! | change | goes to the external log |

@@ -47,7 +47,7 @@ impl<'a, M: Medium, P: Policy> Context<'a, M, P> {
     /// of the log.
     pub(super) fn with_space<T>(&self, mut f: impl FnMut() -> Result<T>) -> Result<T> {
         match f() {
-            Err(Error::Pool(durix_pmem::Error::Full { .. } | durix_pmem::Error::DiskFull { .. })) => {
+            Err(Error::Pool(error)) if error.is_no_room() => {
                 self.gather()?;
                 f()
             }

@@ -12,6 +12,7 @@ use durix_logfree::testing::Act::{self as Plain, Cas, Get, Insert, Remove, Updat
 use durix_logfree::testing::{Contents, Sim, run, step};
 use durix_logfree::{SoftHash, SoftOptions};
 use durix_pmem::{Killable, Mutating, Plan, Pool, PoolOptions, Session, SiteKind, Unsettled};
+use durix_subjects::explored::{complete, deep};
 
 /// What is done. Tickets are numbered 0 and 1.
 #[derive(Clone, Debug)]
@@ -245,13 +246,6 @@ fn explorer() -> Explorer {
     Explorer::new().contract(Contract::Buffered)
 }
 
-#[track_caller]
-fn complete(name: &str, report: Report) {
-    let report = report.assert_ok();
-    println!("{name}: {report}");
-    assert!(report.complete, "{name} is not complete");
-}
-
 fn scenarios(plan: &'static Plan) -> Vec<(&'static str, UnderTest, Vec<Act>)> {
     let plain = UnderTest::new(plan, &[]);
     let begun = UnderTest::new(plan, &[Insert(0, 1), Insert(1, 1)]);
@@ -362,7 +356,7 @@ fn scenarios_pass_and_every_write_back_and_fence_is_needed() {
 #[test]
 fn scenarios_pass_with_process_deaths_and_second_crashes() {
     let later = explorer().crashes(2).crash_later(true).executions_per_point(20).samples(4);
-    if std::env::var_os("DURIX_DEEP").is_some() {
+    if deep() {
         complete("process deaths", run_all(&explorer().process_deaths(true), Plan::new()));
         println!("later crashes: {}", run_all(&later, Plan::new()).assert_ok());
     } else {
@@ -385,7 +379,7 @@ fn all_short_sequences() {
         Wait(0),
         Drop(1),
     ];
-    let len = if std::env::var_os("DURIX_DEEP").is_some() { 5 } else { 3 };
+    let len = if deep() { 5 } else { 3 };
     complete("hash", explorer().sequences(&UnderTest::new(Plan::new(), &[Insert(0, 9)]), &alphabet, len, &after()));
 }
 
@@ -422,7 +416,7 @@ fn programs(plan: &'static Plan) -> Vec<(&'static str, UnderTest, Vec<Vec<Act>>)
 }
 
 fn bound() -> u32 {
-    if std::env::var_os("DURIX_DEEP").is_some() { 3 } else { 2 }
+    if deep() { 3 } else { 2 }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use core::arch::asm;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::line::{LINE, Lines};
-use crate::medium::WriteBackKind;
+use crate::write_back::WriteBackKind;
 
 /// `dc cvap` where the processor has it (`dpb`), and it cleans lines of 64 bytes at least; `dc cvac` reaches the point of coherency only
 /// and never stands in.

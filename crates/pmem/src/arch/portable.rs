@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::medium::WriteBackKind;
+use crate::write_back::WriteBackKind;
 
 pub(crate) fn best_write_back() -> Option<WriteBackKind> {
     None

@@ -4,7 +4,7 @@ use core::arch::asm;
 use core::arch::x86_64::{__cpuid, __cpuid_count, __m128i, _mm_set_epi64x, _mm_stream_si64, _mm_stream_si128};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::medium::WriteBackKind;
+use crate::write_back::WriteBackKind;
 
 /// The best write-back instruction of this processor, by CPUID.
 pub(crate) fn best_write_back() -> Option<WriteBackKind> {

@@ -4,11 +4,14 @@
 //! That changes nothing. All of it is what durable commits hold: only checkpoints, one at a time, and recovery write to these pages, but for
 //! the first one. A crash leaves of each sector what was there before or after, as without it, and the bytes in between are the same in both.
 //! The first page has the pool's header, which is written past the journal: of that page lines are written and nothing else.
+//!
+//! Of a page that the system cannot read the lines are written alone. Where it cannot write a part of such a page either, the whole page
+//! is, with zeroes for what could not be read: the checksums say that it is damaged, unless all of it is new.
 
 use super::layout::Images;
 use super::notes::{PAGE, PAGE_LINES};
 use crate::backing::Backing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::line::LINE;
 
 /// Pages that are read and written at a time.
@@ -31,7 +34,13 @@ pub(crate) fn carry(backing: &dyn Backing, images: &Images) -> Result<()> {
         if run.len() > 1 || has_gap(images.lines_of(first)) {
             let flat = bytes.as_flattened_mut();
             let there = len.saturating_sub(first * PAGE).min(flat.len() as u64) as usize;
-            backing.read(first * PAGE, &mut flat[..there])?;
+            match backing.read(first * PAGE, &mut flat[..there]) {
+                Err(error) if is_unreadable(&error) => {
+                    run.iter().try_for_each(|page| carry_page(backing, images, *page, len))?;
+                    continue;
+                }
+                read => read?,
+            }
             flat[there..].fill(0);
         }
         for (page, bytes) in run.iter().zip(&mut *bytes) {
@@ -41,6 +50,39 @@ pub(crate) fn carry(backing: &dyn Backing, images: &Images) -> Result<()> {
         backing.write(first * PAGE + skipped as u64, &flat[skipped..flat.len() - left_out])?;
     }
     Ok(())
+}
+
+/// One page of those that could not be read together.
+fn carry_page(backing: &dyn Backing, images: &Images, page: u64, len: u64) -> Result<()> {
+    let (at, mut bytes, mask) = (page * PAGE, [0; PAGE as usize], images.lines_of(page));
+    let there = len.saturating_sub(at).min(PAGE) as usize;
+    if mask == u64::MAX {
+        images.overlay(page, &mut bytes);
+        return backing.write(at, &bytes);
+    }
+    match backing.read(at, &mut bytes[..there]) {
+        Err(error) if is_unreadable(&error) => {}
+        read => {
+            read?;
+            images.overlay(page, &mut bytes);
+            let (first, end) =
+                (mask.trailing_zeros() as usize * LINE, bytes.len() - mask.leading_zeros() as usize * LINE);
+            return backing.write(at + first as u64, &bytes[first..end]);
+        }
+    }
+    bytes.fill(0);
+    images.overlay(page, &mut bytes);
+    let mut lines = (0..PAGE_LINES as usize).filter(|line| mask >> line & 1 == 1).map(|line| line * LINE);
+    match lines.try_for_each(|line| backing.write(at + line as u64, &bytes[line..line + LINE])) {
+        // The system reads a page to write a part of it. What cannot be read is lost.
+        Err(error) if is_unreadable(&error) => backing.write(at, &bytes[..there]),
+        written => written,
+    }
+}
+
+/// Whether the system says that it cannot read something, or write it.
+pub(super) fn is_unreadable(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()))
 }
 
 /// Whether the lines of a page do not follow one another.

@@ -8,7 +8,9 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::layout::{HEADER, SEGMENTS, SLOT, word};
 use crate::error::{Error, Result};
+use crate::line::LINE;
 
 /// A file that a journal lives in.
 ///
@@ -40,6 +42,12 @@ pub trait JournalFile: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     /// [`Error::Io`] if they are not all there.
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// Where the first byte from `offset` on lies that can be other than zero: a hole is before it. `None` if there is none up to the end
+    /// of the file. `offset` itself where the file does not tell, which is what it returns if it is not overridden.
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        Some(offset)
+    }
 
     /// Writes bytes, all of them. On an error some of them may have been written.
     ///
@@ -121,6 +129,7 @@ impl DiskJournal {
 
     /// The same. A new file gets these permissions.
     fn create_like(path: PathBuf, permissions: Option<Permissions>) -> Result<Self> {
+        refuse_irregular(&path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(permissions.as_ref().map_or(0o666, PermissionsExt::mode));
         let file = match options.clone().create_new(true).open(&path) {
@@ -134,6 +143,7 @@ impl DiskJournal {
     }
 
     fn with(path: PathBuf, options: &OpenOptions) -> Result<Option<Self>> {
+        refuse_irregular(&path)?;
         match options.open(&path) {
             Ok(file) => Ok(Some(DiskJournal { path, file })),
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -156,6 +166,15 @@ impl DiskJournal {
     }
 }
 
+/// A pipe would wait for somebody at its other end, and a device has no length.
+fn refuse_irregular(path: &Path) -> Result<()> {
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+        return Err(io_error("opening", path, source));
+    }
+    Ok(())
+}
+
 fn io_error(action: &str, path: &Path, source: io::Error) -> Error {
     Error::Io { action: format!("{action} {}", path.display()), source }
 }
@@ -171,6 +190,14 @@ impl JournalFile for DiskJournal {
 
     fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(bytes, offset).map_err(self.io("reading"))
+    }
+
+    fn data_from(&self, offset: u64) -> Option<u64> {
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(at) => Some(at),
+            Err(rustix::io::Errno::NXIO) => None,
+            Err(_) => Some(offset),
+        }
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -204,9 +231,34 @@ impl JournalFile for DiskJournal {
 
     fn sync_name(&self) -> Result<()> {
         let directory = self.path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let synced = File::open(directory).and_then(|d| d.sync_all());
-        synced.map_err(|source| io_error("syncing the directory of", &self.path, source))
+        match File::open(directory).and_then(|directory| directory.sync_all()) {
+            // A file system that cannot sync directories has no such promise to keep.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+            synced => synced.map_err(|source| io_error("syncing the directory of", &self.path, source)),
+        }
     }
+}
+
+/// Refuses to begin a journal, or a table of checksums, in a file that somebody else has given that name: one that is not empty, and does not
+/// have `magic` as the second word of one of its headers, with a few flipped bits at most. Zeroes are what a crash leaves of a beginning,
+/// and a part of a header, too.
+pub(crate) fn refuse_foreign(file: &dyn JournalFile, magic: u64) -> Result<()> {
+    let mut bytes = vec![0; file.len()?.min(SEGMENTS) as usize];
+    file.read_at(0, &mut bytes)?;
+    let has_magic = |slot: &[u8]| slot.len() >= 16 && (word(slot, 1) ^ magic).count_ones() <= 8;
+    if bytes.chunks(SLOT as usize).any(has_magic) {
+        return Ok(());
+    }
+    for slot in bytes.chunks_mut(SLOT as usize).filter(|slot| slot.len() >= HEADER) {
+        // A crash may have left this part of a header alone.
+        slot[LINE..HEADER].fill(0);
+    }
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(());
+    }
+    let what = "a file that is none of Durix's has this name; give it another name, or remove it if it is not needed";
+    let source = io::Error::new(io::ErrorKind::AlreadyExists, what);
+    Err(Error::Io { action: format!("beginning {}", file.describe()), source })
 }
 
 /// Where the journal of a pool lies, whether it is there or not.
@@ -286,5 +338,24 @@ impl JournalPlace for BesidePool {
     fn sums(&self) -> Option<Arc<dyn JournalPlace>> {
         let sums = BesidePool { journal: DiskJournal::sums_of(&self.pool), pool: self.pool.clone() };
         Some(Arc::new(SumsBesidePool(sums)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As FAT and some file systems of networks do.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_system_that_cannot_sync_folders_is_good_enough() {
+        let Ok(folder) = File::open("/proc/self") else { return };
+        if folder.sync_all().is_ok() {
+            return;
+        }
+        let Ok(file) = File::open("/proc/self/status") else { return };
+        DiskJournal { path: "/proc/self/status".into(), file }.sync_name().unwrap();
+        let gone = DiskJournal { path: "/nowhere/at/all".into(), file: folder };
+        assert!(gone.sync_name().is_err());
     }
 }

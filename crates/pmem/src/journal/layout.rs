@@ -87,6 +87,8 @@ pub const RECORD_HEAD: usize = 8 * 8;
 pub const INTENT: u64 = u64::from_le_bytes(*b"intent\x1a\x00");
 /// Bytes of an intent before its pages.
 pub const INTENT_HEAD: usize = 8 * 8;
+/// Bytes that a draft keeps, whatever the last record needed.
+const MEMORY: usize = 4 << 20;
 /// Lines of a run, at most.
 const MAX_RUN: u64 = 0xffff;
 
@@ -211,9 +213,13 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Begins anew, with the memory that it has.
+    /// Begins anew, with the memory that it has; but one that was far too large for the last record gives it back.
     pub fn clear(&mut self) {
+        let enough = MEMORY.max(4 * self.bytes.len());
         self.bytes.clear();
+        if self.bytes.capacity() > enough {
+            self.bytes.shrink_to(enough);
+        }
         self.bytes.resize(RECORD_HEAD, 0);
         (self.run, self.next) = (0, 0);
     }
@@ -397,6 +403,9 @@ impl Sheet {
     fn put(&mut self, first: u64, lines: &[[u8; LINE]]) -> usize {
         let before = self.lines.len();
         let below = |number: u64| (1u64 << number) - 1;
+        let new = (first..first + lines.len() as u64).filter(|number| self.mask >> number & 1 == 0).count();
+        // Most pages of scattered commits have one line, and there are many of them.
+        self.lines.reserve_exact(new);
         if self.mask >> first == 0 {
             // Behind all others.
             self.lines.extend_from_slice(lines);
@@ -683,6 +692,37 @@ mod tests {
         }
         assert_eq!(images.pages(), [0, 1, 2]);
         assert!(!images.overlay(7, &mut [0; PAGE as usize]));
+    }
+
+    /// Most pages of scattered commits have one line.
+    #[test]
+    fn lines_take_the_memory_that_they_need() {
+        let mut images = Images::default();
+        for turn in [3, 5, 4] {
+            let mut draft = Draft::default();
+            draft.clear();
+            (0..100).for_each(|page| draft.push(page * PAGE_LINES + turn, &[turn; 8]));
+            assert!(images.add(draft.seal(PLACE)));
+            let spare: usize = images.sheets.values().map(|sheet| sheet.lines.capacity() - sheet.lines.len()).sum();
+            assert_eq!(spare, 0, "after line {turn}");
+        }
+    }
+
+    /// One commit can be larger than all others together.
+    #[test]
+    fn a_draft_gives_memory_back_that_it_does_not_need_any_more() {
+        let mut draft = Draft::default();
+        let mut push = |lines: u64| {
+            draft.clear();
+            (0..lines).for_each(|line| draft.push(line, &[line; 8]));
+            draft.bytes.capacity()
+        };
+        let large = push(1 << 18);
+        assert!(large >= 16 << 20);
+        assert!(push(10) >= large, "its memory is not given back before the next one has shown what is needed");
+        assert!(push(10) <= 4 << 20);
+        let usual = push(1000);
+        assert_eq!([10, 10, 1000].map(push), [usual; 3], "what is usual stays");
     }
 
     #[test]

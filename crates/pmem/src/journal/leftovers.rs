@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{Head, Images, Intent, MAX_PLACES, RECORD};
 use super::notes::PAGE_LINES;
-use super::replay::{Replay, store_line};
+use super::replay::{Replay, longest_record, store_line};
 use super::search::Search;
 use super::sums::{Page, Sums, Verdict, read_page};
 use crate::backing::Backing;
@@ -48,7 +48,7 @@ pub(crate) struct Leftovers {
 
 impl Leftovers {
     /// Reads the journal of a pool. A byte of it is read a bounded number of times: see [`search`](super::search).
-    pub(crate) fn read(place: &dyn JournalPlace, pool: PoolId, salt: Option<u64>) -> Result<Self> {
+    pub(crate) fn read(place: &dyn JournalPlace, pool: PoolId, salt: Option<u64>, pool_len: u64) -> Result<Self> {
         let journal = place.describe();
         let nothing = |why: &str| format!("{why}: what was changed since the last checkpoint may be missing");
         let Some(file) = place.open(true)? else {
@@ -61,10 +61,12 @@ impl Leftovers {
             return Ok(Leftovers { said, ..Leftovers::default() });
         };
         let oldest = header.filter(|header| header.salt == salt).map_or(0, |header| header.oldest);
+        // A pool's file that was cut off says nothing of what its journal holds.
+        let longest = longest_record(pool_len.max(1 << 30));
         let mut heads = Vec::new();
         Search::new(&*file, salt).each(
             0..file.len()?,
-            |head| head.generation >= oldest,
+            |head| head.generation >= oldest && head.len <= longest,
             |head| {
                 heads.push(head);
                 ControlFlow::Continue(())
@@ -229,7 +231,7 @@ mod tests {
         }
         /// What page 1 is worth, and its bytes, if the file and the table say this of it.
         fn judge(&self, file: &Page, noted: &Page) -> (Verdict, Page) {
-            let left = Leftovers::read(&self.place, POOL, Some(SALT)).unwrap();
+            let left = Leftovers::read(&self.place, POOL, Some(SALT), 0).unwrap();
             let mut bytes = *file;
             let verdict = left.judge(&self.sums, 1, &mut bytes, self.sums.sum(1, noted));
             (verdict, bytes)
@@ -313,7 +315,7 @@ mod tests {
         bench.record(4, 1, 0..1, 2);
         (0..100).for_each(|generation| bench.intent(generation, 0, &page(&[])));
         (1..100).for_each(|end| bench.intent(99, end, &page(&[])));
-        let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
+        let left = Leftovers::read(&bench.place, POOL, Some(SALT), 0).unwrap();
         assert_eq!(left.intents.iter().map(|i| (i.generation, i.end)).collect::<Vec<_>>(), [(99, 0), (99, 1)]);
     }
 
@@ -325,7 +327,7 @@ mod tests {
             let part = Intent { generation: 4, last: 4, next: 2, end: 0, pages };
             bench.write(&part.encode(SALT, bench.end));
         }
-        let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
+        let left = Leftovers::read(&bench.place, POOL, Some(SALT), 0).unwrap();
         assert_eq!(
             left.intents,
             [Intent { generation: 4, last: 4, next: 2, end: 0, pages: vec![(3, 30), (7, 70), (9, 90)] }]
@@ -345,7 +347,7 @@ mod tests {
             let place = Place { salt: SALT, generation, sequence, at: bench.end };
             bench.write(draft.seal(place));
         }
-        let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
+        let left = Leftovers::read(&bench.place, POOL, Some(SALT), 0).unwrap();
         let lines =
             |images: &Images| images.iter().map(|(line, bytes)| (line % PAGE_LINES, bytes[0])).collect::<Vec<_>>();
         let found: Vec<_> = left.generations.iter().map(|(number, images)| (*number, lines(images))).collect();
@@ -358,7 +360,7 @@ mod tests {
     fn no_more_generations_count_than_there_can_be_places() {
         let mut bench = Bench::new();
         (1..=200).for_each(|number| bench.record(number, number, 0..1, 2));
-        let left = Leftovers::read(&bench.place, POOL, Some(SALT)).unwrap();
+        let left = Leftovers::read(&bench.place, POOL, Some(SALT), 0).unwrap();
         let found: Vec<u64> = left.generations.iter().map(|(number, _)| *number).collect();
         assert_eq!(found, (200 - MAX_PLACES + 1..=200).collect::<Vec<u64>>());
     }

@@ -16,6 +16,7 @@
 //! | JN-A1 a record < JN-A2 whoever waits is told | sync of the journal | a part of a record, at the end | not accepted: its checksum, or a gap before it |
 //! | JN-A2 < JN-A3 the next record | one record at a time | | so at most the last one is torn |
 //! | JN-T1 all records of some generations < JN-T2 their lines in the pool's file | JN-A2 of each | records, some of the lines | replays all of the records |
+//! | as JN-S4: a header of the checksums that names this journal alone < JN-S2 | sync of the checksums, once in an opening | either header | both go with this journal |
 //! | JN-S1 the intent: the checksums that their pages get < JN-T2 | sync of the journal | no intent, or some parts of it; pages agree with the checksums | judges them by these |
 //! | JN-T2 lines < JN-S2 the checksums | sync of the pool's file | the intent, some of the lines | replays the generations, judges their pages by the intent |
 //! | JN-S2 the checksums < JN-T3 | sync of the checksums | the intent, some of the checksums | the same |
@@ -49,12 +50,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+pub(crate) use file::refuse_foreign;
 pub use file::{BesidePool, DiskJournal, JournalFile, JournalPlace};
 pub(crate) use group::{Group, Turn};
 pub(crate) use leftovers::Leftovers;
 pub(crate) use notes::{MAX_JOURNALED, Notes, NotesTicket, PAGE_LINES};
 pub use replay::Progress;
-pub(crate) use replay::Replay;
+pub(crate) use replay::{Of, Replay};
 
 use crate::backing::Backing;
 use crate::error::{Error, Result};
@@ -141,6 +143,8 @@ pub struct JournalStats {
     pub written_limit: u64,
     /// Bytes of pages that were dropped from memory.
     pub dropped_bytes: u64,
+    /// Lines that were written back behind the end of the pool, through a damaged offset, and are in no commit. Check the pool then.
+    pub stray_lines: u64,
     /// Pages that the scrub has read and compared with their checksums: [`PoolOptions::scrub_every`](crate::PoolOptions::scrub_every).
     pub scrubbed_pages: u64,
     /// Pages that it has found damaged, each once.
@@ -345,6 +349,13 @@ impl Journal {
         lock(&self.stats).dropped_bytes += bytes;
     }
 
+    /// Lines behind the end of the pool are in no commit.
+    pub(crate) fn note_left_out(&self, lines: u64) {
+        if lines != 0 {
+            lock(&self.stats).stray_lines += lines;
+        }
+    }
+
     pub(crate) fn note_scrubbed(&self, pages: u64, damaged: u64) {
         let mut stats = lock(&self.stats);
         stats.scrubbed_pages += pages;
@@ -447,6 +458,10 @@ impl Journal {
         let record = writer.draft.seal(Place { salt, generation, sequence, at });
         self.file.write_at(at, record)?;
         self.sync_journal()?; // PERSIST JN-A1<JN-A2: sync
+        if writer.kept.is_empty() {
+            // Otherwise it doubles, and waits for its checkpoint with what it does not need.
+            let _ = writer.kept.try_reserve_exact(writer.segment as usize);
+        }
         writer.kept.extend_from_slice(record);
         writer.used += len;
         writer.sequence += 1;
@@ -580,8 +595,9 @@ impl Journal {
             images.add(record);
         }
         let pages = self.sums.as_ref().map_or(Ok(Vec::new()), |sums| sums.after(&*self.backing, &images))?;
-        if self.sums.is_ok() {
+        if let Ok(sums) = &self.sums {
             let header = *lock(&self.header);
+            sums.settle_on(header.salt)?; // PERSIST JN-S4<JN-S2: sync
             let intent = Intent {
                 generation: oldest.generation,
                 last: newest.generation,
@@ -654,6 +670,7 @@ impl Journal {
             }
         }
         if !new.is_empty() {
+            sums.settle_on(self.salt())?; // PERSIST JN-S4<JN-S2: sync
             sums.set(&new)?;
             sums.sync()?;
         }
@@ -698,11 +715,13 @@ pub(crate) struct BeginSums {
 impl BeginSums {
     /// Durable on return (JN-S0).
     fn begin(self, backing: &dyn Backing, pool: PoolId, salt: u64) -> Result<Sums> {
-        if let Some((mut sums, before)) = self.there {
+        if let Some((sums, before)) = self.there {
+            // Otherwise a checkpoint would make it longer while growth does, whose zeroes could then hit entries.
+            sums.grow(backing.len()?)?;
             sums.bind([before, salt])?;
             return Ok(sums);
         }
-        let mut sums = Sums::begin(&*self.place, pool, self.pages)?;
+        let sums = Sums::begin(&*self.place, pool, self.pages)?;
         // Creation has stored the header and its spare, on two pages. Of an older pool, only the header is known to be sound.
         let stored = if self.pages == 0 { 2 } else { 1 };
         for page in 0..stored {

@@ -2,6 +2,7 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
+//! | as JN-S4: a header of the checksums that names this journal alone < JN-S3 | sync of the checksums | either header | both go with this journal |
 //! | JN-R1 the header and the records that are accepted, written again, and the intent of the recovery < JN-R2 the first write to the pool's file | sync of the journal | the journal, perhaps with fewer records; then no intent that ends where they do | begins anew with what it finds; nothing was used yet |
 //! | JN-R2 all lines in the pool's file < JN-S3 the checksums of their pages | sync of the pool's file | the same journal, some of the lines | writes the same lines again, and judges pages by the intent |
 //! | JN-S3 the checksums of their pages < JN-R3 state "replayed" | sync of the checksums | the same journal, all of the lines, some of the checksums | writes the same lines again |
@@ -19,10 +20,11 @@ use std::time::SystemTime;
 use super::carry::carry;
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
-    HEADER, Head, Header, INTENT_HEAD, Images, Intent, IntentOf, Place, RECORD, RECORD_HEAD, SLOT, operations_of,
-    record_at, word,
+    HEADER, Head, Header, INTENT, INTENT_HEAD, Images, Intent, IntentOf, Place, RECORD, RECORD_HEAD, SLOT,
+    operations_of, record_at, word,
 };
-use super::search::{PIECE, Search};
+use super::notes::PAGE;
+use super::search::{PIECE, Search, checksum};
 use super::sums::{Page, Sums, Verdict};
 use crate::backing::Backing;
 use crate::error::{Error, Result};
@@ -36,11 +38,26 @@ use crate::word::Word;
 /// Bytes that are written to the pool's file at a time, at most.
 pub(crate) const PART: usize = 256 << 10;
 
+/// A record of another pool that claims to be longer counts without a look at it.
+const LONG: u64 = 1 << 30;
+
+/// The pool whose journal is read: what it is called, and what its header says of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Of<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) pool: PoolId,
+    pub(crate) salt: u64,
+    /// Bytes of its file.
+    pub(crate) len: u64,
+}
+
 /// What a journal says that its pool's file does not yet.
 #[derive(Debug)]
 pub(crate) struct Replay {
     file: Arc<dyn JournalFile>,
     header: Header,
+    /// Bytes of the pool's file.
+    pool_len: u64,
     /// The accepted records, as they lie in the file.
     parts: Vec<(u64, Vec<u8>)>,
     /// What the records say.
@@ -58,7 +75,17 @@ pub(crate) struct Replay {
 
 impl Replay {
     /// Reads the journal of a pool that was open with one of that salt.
-    pub(crate) fn read(place: &dyn JournalPlace, read_only: bool, name: &str, pool: PoolId, salt: u64) -> Result<Self> {
+    pub(crate) fn read(place: &dyn JournalPlace, read_only: bool, of: Of<'_>) -> Result<Self> {
+        Self::read_as(place, read_only, of, true)
+    }
+
+    /// The same of a pool that may be open elsewhere. Commits can come while it is read: a later record says nothing of the one that was not there.
+    pub(crate) fn peek(place: &dyn JournalPlace, of: Of<'_>) -> Result<Self> {
+        Self::read_as(place, true, of, false)
+    }
+
+    fn read_as(place: &dyn JournalPlace, read_only: bool, of: Of<'_>, looks_for_later: bool) -> Result<Self> {
+        let Of { name, pool, salt, len } = of;
         let journal = place.describe();
         let Some(file) = place.open(read_only)? else {
             return Err(Error::MissingJournal { name: name.into(), journal });
@@ -71,17 +98,18 @@ impl Replay {
         if header.salt != salt {
             return Err(foreign("it belongs to another opening of this pool".into()));
         }
-        let mut replay = Self::of(file, header);
+        let mut replay = Self::of(file, header, len);
         replay.checkpoint = replay.intent(IntentOf::Checkpoint, 0)?;
-        replay.read_records()?;
+        replay.read_records(looks_for_later)?;
         replay.recovery = replay.intent(IntentOf::Recovery, header.first + replay.records)?;
         Ok(replay)
     }
 
-    fn of(file: Arc<dyn JournalFile>, header: Header) -> Self {
+    fn of(file: Arc<dyn JournalFile>, header: Header, pool_len: u64) -> Self {
         Replay {
             file,
             header,
+            pool_len,
             parts: Vec::new(),
             images: Images::default(),
             begun: Images::default(),
@@ -92,15 +120,39 @@ impl Replay {
         }
     }
 
-    /// Refuses to begin a journal of pool `name` where one of another pool lies, with records. One without a sound header has none.
-    pub(crate) fn refuse_stray(place: &dyn JournalPlace, name: &str, pool: PoolId) -> Result<()> {
+    /// Refuses to begin a journal of pool `name` where one of another pool than `own` lies, with records. One without a sound header has none.
+    pub(crate) fn refuse_stray(place: &dyn JournalPlace, name: &str, own: Option<PoolId>) -> Result<()> {
         let Some(file) = place.open(true)? else { return Ok(()) };
-        let Some(header) = Self::header(&*file).ok().filter(|header| header.pool != pool) else { return Ok(()) };
-        let mut there = Self::of(file, header);
-        if there.read_records().is_ok() && there.records == 0 {
+        let Some(header) = Self::header(&*file).ok().filter(|header| Some(header.pool) != own) else { return Ok(()) };
+        if Self::of(file, header, u64::MAX).has_records().is_ok_and(|has| !has) {
             return Ok(());
         }
         Err(Error::StrayJournal { name: name.into(), journal: place.describe(), pool: header.pool.to_string() })
+    }
+
+    /// Whether it may hold a record that counts. Takes no memory for what it holds.
+    fn has_records(&self) -> Result<bool> {
+        let Header { salt, first, oldest, places, .. } = self.header;
+        for number in 0..places {
+            let mut segment = self.segment(&*self.file, number);
+            let place = Place { salt, generation: oldest, sequence: first, at: segment.start };
+            let claimed = segment.claimed(place)?.map_or(0, |(len, _)| len);
+            if claimed > LONG || segment.record_len(place)?.is_some() || segment.later(place)?.is_some() {
+                return Ok(true);
+            }
+        }
+        self.has_tail(Place { salt, generation: oldest, sequence: first, at: 0 })
+    }
+
+    fn segment<'a>(&self, file: &'a dyn JournalFile, place: u64) -> Reading<'a> {
+        Reading::new(file, &self.header, self.pool_len, place)
+    }
+
+    /// Whether records lie behind what the header speaks of, as late as the one that comes next or later.
+    fn has_tail(&self, next: Place) -> Result<bool> {
+        let len = self.file.len()?.saturating_sub(self.header.file_len());
+        let tail = Reading { len, ..self.segment(&*self.file, self.header.places) };
+        Ok(tail.later(Place { sequence: next.sequence.saturating_sub(1), ..next })?.is_some())
     }
 
     /// The intent of these generations that ends there, if there is a sound one. Where a crash has left some of its parts only, no page was
@@ -111,7 +163,12 @@ impl Replay {
             let (at, mut bytes) = (header.intent(of, place), vec![0; INTENT_HEAD]);
             self.file.read_at(at, &mut bytes)?;
             let len = word(&bytes, 5).saturating_mul(16).saturating_add(INTENT_HEAD as u64);
-            if len > header.intent_len() {
+            let head = [1, 2, 3, 4].map(|number| word(&bytes, number));
+            // None speaks of a page twice.
+            let most = self.pool_len.div_ceil(PAGE).saturating_mul(16).saturating_add(INTENT_HEAD as u64);
+            let may_count = head == [INTENT, header.oldest, end, at] && len <= header.intent_len().min(most);
+            // Memory for what was checked.
+            if !may_count || (len > PIECE && checksum(&*self.file, header.salt, at + 8..at + len)? != word(&bytes, 0)) {
                 continue;
             }
             bytes.resize(len as usize, 0);
@@ -149,11 +206,10 @@ impl Replay {
 
     /// Accepts records from the oldest generation on, as long as each is the next one. A segment is used again only after the header has
     /// moved on.
-    fn read_records(&mut self) -> Result<()> {
+    fn read_records(&mut self, looks_for_later: bool) -> Result<()> {
         let file = Arc::clone(&self.file);
         let Header { salt, first, oldest, .. } = self.header;
-        let mut segments: Vec<Reading> =
-            (0..self.header.places).map(|place| Reading::new(&*file, &self.header, place)).collect();
+        let mut segments: Vec<Reading> = (0..self.header.places).map(|place| self.segment(&*file, place)).collect();
         let mut place = Place { salt, generation: oldest, sequence: first, at: 0 };
         // Those that a generation was found in come first.
         let mut found = 0;
@@ -185,17 +241,14 @@ impl Replay {
             (found, place.generation) = (found + 1, place.generation + 1);
         }
         // A record is written after the one before it was durable. So what is missing here is no torn end.
-        for segment in &segments {
+        for segment in segments.iter().filter(|_| looks_for_later) {
             if let Some(later) = segment.later(Place { generation: oldest, ..place })? {
                 return Err(damaged(&*file, later.told(place.sequence)));
             }
         }
         // Behind what the header speaks of: a newer header is damaged, which was durable before anything was written there.
         let Header { places, .. } = self.header;
-        let len = file.len()?.saturating_sub(self.header.file_len());
-        let tail = Reading { len, ..Reading::new(&*file, &self.header, places) };
-        let before = Place { generation: oldest, sequence: place.sequence.saturating_sub(1), ..place };
-        if tail.later(before)?.is_some() {
+        if looks_for_later && self.has_tail(Place { generation: oldest, ..place })? {
             let what = format!(
                 "records lie behind the {places} segments that its header speaks of: a newer header is damaged"
             );
@@ -264,6 +317,7 @@ impl Replay {
         carry(backing, &self.images)?;
         backing.sync()?; // PERSIST JN-R2<JN-S3: sync
         if let Some(sums) = sums.filter(|_| !pages.is_empty()) {
+            sums.settle_on(self.header.salt)?; // PERSIST JN-S4<JN-S3: sync
             sums.set(&pages)?;
             sums.sync()?; // PERSIST JN-S3<JN-R3: sync
         }
@@ -303,6 +357,8 @@ struct Reading<'a> {
     file: &'a dyn JournalFile,
     start: u64,
     len: u64,
+    /// Bytes of a record, at most.
+    longest: u64,
     /// What was read, from the beginning on.
     bytes: Vec<u8>,
     /// Bytes of records that count.
@@ -310,8 +366,9 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(file: &'a dyn JournalFile, header: &Header, place: u64) -> Self {
-        Reading { file, start: header.place(place), len: header.segment, bytes: Vec::new(), used: 0 }
+    fn new(file: &'a dyn JournalFile, header: &Header, pool_len: u64, place: u64) -> Self {
+        let (start, len, longest) = (header.place(place), header.segment, longest_record(pool_len));
+        Reading { file, start, len, longest, bytes: Vec::new(), used: 0 }
     }
 
     /// Reads on until so many bytes are there, if the segment has them.
@@ -326,21 +383,31 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// The record that begins at a place, if it is sound and belongs there.
-    fn record(&mut self, place: Place) -> Result<Option<&[u8]>> {
+    /// What the head of a record at a place says, if it belongs there: its length, and its checksum.
+    fn claimed(&mut self, place: Place) -> Result<Option<(u64, u64)>> {
         let at = place.at - self.start;
         self.reach(at + RECORD_HEAD as u64)?;
-        let head = |bytes: &[u8]| {
-            bytes
-                .get(at as usize..)
-                .filter(|head| head.len() >= RECORD_HEAD)
-                .map(|head| [1, 2, 3, 5].map(|n| word(head, n)))
-        };
-        let Some([what, generation, sequence, len]) = head(&self.bytes) else { return Ok(None) };
-        if [what, generation, sequence] != [RECORD, place.generation, place.sequence] {
-            return Ok(None);
-        }
-        self.reach(at.saturating_add(len).saturating_add(RECORD_HEAD as u64))?;
+        let head = self.bytes.get(at as usize..).filter(|head| head.len() >= RECORD_HEAD);
+        let Some(head) = head else { return Ok(None) };
+        let [sum, what, generation, sequence, _, runs] = [0, 1, 2, 3, 4, 5].map(|n| word(head, n));
+        let len = runs.saturating_add(RECORD_HEAD as u64);
+        let belongs = [what, generation, sequence] == [RECORD, place.generation, place.sequence];
+        Ok((belongs && len <= self.longest.min(self.len - at)).then_some((len, sum)))
+    }
+
+    /// Bytes of the record that begins at a place, if it belongs there and may be sound. One that is longer than a piece is sound; for that it was
+    /// not read into memory.
+    fn record_len(&mut self, place: Place) -> Result<Option<u64>> {
+        let Some((len, sum)) = self.claimed(place)? else { return Ok(None) };
+        let is_sound = len <= PIECE || checksum(self.file, place.salt, place.at + 8..place.at + len)? == sum;
+        Ok(is_sound.then_some(len))
+    }
+
+    /// The record that begins at a place, if it is sound and belongs there.
+    fn record(&mut self, place: Place) -> Result<Option<&[u8]>> {
+        let Some(len) = self.record_len(place)? else { return Ok(None) };
+        let at = place.at - self.start;
+        self.reach(at + len)?;
         Ok(record_at(&self.bytes[at as usize..], place))
     }
 
@@ -363,6 +430,11 @@ impl<'a> Reading<'a> {
         self.bytes.truncate(self.used as usize);
         (self.start, self.bytes)
     }
+}
+
+/// Bytes of a record of a pool of that length, at most: no line twice, each in a run of its own, and none behind the pool's end.
+pub(super) fn longest_record(pool_len: u64) -> u64 {
+    (pool_len / LINE as u64).saturating_mul(LINE as u64 + 8).saturating_add(RECORD_HEAD as u64)
 }
 
 /// What lies in a segment behind its last record that counts.
@@ -429,12 +501,16 @@ pub(super) fn store_line<M: Medium>(op: &Op<'_, M>, line: u64, bytes: &[u8; LINE
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicU64;
+
     use super::super::layout::Draft;
     use super::*;
-    use crate::journal::DiskJournal;
+    use crate::journal::{DiskJournal, Leftovers, lock};
 
     const START: u64 = 4096;
     const PLACE: Place = Place { salt: 3, generation: 9, sequence: 11, at: START };
+    const OF: Of<'_> = Of { name: "pool", pool: PoolId([7; 16]), salt: 3, len: u64::MAX };
 
     /// A file that has lost its name.
     fn file(len: u64) -> DiskJournal {
@@ -451,7 +527,7 @@ mod tests {
     }
 
     fn segment(file: &DiskJournal, len: u64) -> Reading<'_> {
-        Reading { file, start: START, len, bytes: Vec::new(), used: 0 }
+        Reading { file, start: START, len, longest: u64::MAX, bytes: Vec::new(), used: 0 }
     }
 
     #[test]
@@ -502,14 +578,14 @@ mod tests {
 
     /// A place with one file.
     #[derive(Debug)]
-    struct Here(Arc<DiskJournal>);
+    struct Here(Arc<dyn JournalFile>);
 
     impl JournalPlace for Here {
         fn describe(&self) -> String {
             self.0.describe()
         }
         fn open(&self, _: bool) -> Result<Option<Arc<dyn JournalFile>>> {
-            Ok(Some(Arc::clone(&self.0) as Arc<dyn JournalFile>))
+            Ok(Some(Arc::clone(&self.0)))
         }
         fn create(&self) -> Result<Arc<dyn JournalFile>> {
             unreachable!("it is there")
@@ -531,7 +607,7 @@ mod tests {
             file.write_at(place.at, &record(place)).unwrap();
         }
         let read =
-            |file: &Arc<DiskJournal>| Replay::read(&Here(Arc::clone(file)), false, "pool", header.pool, 3).unwrap();
+            |file: &Arc<DiskJournal>| Replay::read(&Here(Arc::clone(file) as Arc<dyn JournalFile>), false, OF).unwrap();
         let replay = read(&file);
         assert_eq!(replay.records, 2);
         file.write_at(0, &vec![0; header.file_len() as usize]).unwrap();
@@ -555,7 +631,7 @@ mod tests {
             let at = header.intent(IntentOf::Recovery, 0);
             let intent = Intent { generation: 8, last: u64::MAX, next: 0, end, pages: vec![(1, 2)] };
             file.write_at(at, &intent.encode(3, at)).unwrap();
-            let replay = Replay::read(&Here(Arc::clone(&file)), false, "pool", header.pool, 3).unwrap();
+            let replay = Replay::read(&Here(Arc::clone(&file) as Arc<dyn JournalFile>), false, OF).unwrap();
             assert_eq!(replay.recovery.is_some(), counts, "of a recovery of records up to {end}");
         }
     }
@@ -586,7 +662,7 @@ mod tests {
                 let older = Header { turn: 5, places: known, ..header };
                 file.write_at(older.slot(), &older.encode()).unwrap();
             }
-            let replay = Replay::read(&Here(file), false, "pool", header.pool, 3);
+            let replay = Replay::read(&Here(file), false, OF);
             replay.map(|replay| (replay.records, replay.begun.count())).map_err(|error| error.to_string())
         };
         let read = |places: &[u64], damaged, last| read_of(places, damaged, last, 5);
@@ -627,7 +703,7 @@ mod tests {
             let at = header.intent(IntentOf::Checkpoint, 0);
             let intent = Intent { generation: 8, last: 8, next: 23, end: 0, pages: vec![(1, 2)] };
             file.write_at(at, &intent.encode(3, at)).unwrap();
-            Replay::read(&Here(file), false, "pool", header.pool, 3).map(|replay| replay.records)
+            Replay::read(&Here(file), false, OF).map(|replay| replay.records)
         };
         assert_eq!(read(false).unwrap(), 2);
         let error = read(true).unwrap_err().to_string();
@@ -649,7 +725,7 @@ mod tests {
                     file.write_at(at, &bytes).unwrap();
                 }
             }
-            let found = Replay::of(file, header).intent(IntentOf::Recovery, 5).unwrap();
+            let found = Replay::of(file, header, u64::MAX).intent(IntentOf::Recovery, 5).unwrap();
             let entry = |page| found.as_ref().and_then(|intent| intent.entry(page));
             let expected = [0, 300, 599].map(|page| (there >> (page / 252) & 1 == 1).then_some(page + 1));
             assert_eq!([0, 300, 599].map(entry), expected, "{there:b}");
@@ -670,9 +746,140 @@ mod tests {
             draft.clear();
             draft.push(line, &[1; 8]);
             file.write_at(place.at, draft.seal(place)).unwrap();
-            let replay = Replay::read(&Here(file), false, "pool", header.pool, 3).unwrap();
+            let replay = Replay::read(&Here(file), false, OF).unwrap();
             assert_eq!(replay.apply(&backing, (0, [1; 8]), None).is_ok(), fits, "line {line}");
         }
+    }
+
+    /// A file that notes how it is read.
+    #[derive(Debug)]
+    struct Noted {
+        file: DiskJournal,
+        /// Bytes of the longest read, and of all.
+        longest: AtomicU64,
+        all: AtomicU64,
+        /// What somebody else writes once records were read.
+        meanwhile: Mutex<Vec<(u64, Vec<u8>)>>,
+    }
+
+    impl Noted {
+        fn new(len: u64) -> Arc<Self> {
+            let (longest, all, meanwhile) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+            Arc::new(Noted { file: file(len), longest, all, meanwhile })
+        }
+        /// What was read since this was asked last.
+        fn take(&self) -> (u64, u64) {
+            (self.longest.swap(0, Ordering::Relaxed), self.all.swap(0, Ordering::Relaxed))
+        }
+    }
+
+    impl JournalFile for Noted {
+        fn describe(&self) -> String {
+            self.file.describe()
+        }
+        fn len(&self) -> Result<u64> {
+            self.file.len()
+        }
+        fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+            self.longest.fetch_max(bytes.len() as u64, Ordering::Relaxed);
+            self.all.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            self.file.read_at(offset, bytes)?;
+            let meanwhile = if offset == 2 * SLOT { std::mem::take(&mut *lock(&self.meanwhile)) } else { Vec::new() };
+            meanwhile.iter().try_for_each(|(at, bytes)| self.file.write_at(*at, bytes))
+        }
+        fn data_from(&self, offset: u64) -> Option<u64> {
+            self.file.data_from(offset)
+        }
+        fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+            self.file.write_at(offset, bytes)
+        }
+        fn set_len(&self, len: u64) -> Result<()> {
+            self.file.set_len(len)
+        }
+        fn allocate(&self, len: u64) -> Result<()> {
+            self.file.allocate(len)
+        }
+        fn sync(&self) -> Result<()> {
+            self.file.sync()
+        }
+        fn sync_name(&self) -> Result<()> {
+            self.file.sync_name()
+        }
+    }
+
+    /// No memory is taken for what a head says before its checksum is known to be right.
+    #[test]
+    fn heads_that_claim_more_than_there_is_cost_no_memory() {
+        let segment = 64 << 20;
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment, oldest: 8, first: 21, places: 2 };
+        for (what, at, unit) in [
+            (RECORD, header.place(0), 1),
+            (INTENT, header.intent(IntentOf::Checkpoint, 0), 16),
+            (INTENT, header.intent(IntentOf::Recovery, 1), 16),
+        ] {
+            let file = Noted::new(header.file_len());
+            file.write_at(header.slot(), &header.encode()).unwrap();
+            let len = if what == RECORD { segment } else { header.intent_len() } - RECORD_HEAD as u64;
+            let [number, end] = if what == RECORD { [21, 0] } else { [0, 0] };
+            let head = [9, what, 8, number, at, len / unit, 8, end].into_iter().flat_map(u64::to_le_bytes);
+            file.write_at(at, &head.collect::<Vec<u8>>()).unwrap();
+            let place = Here(Arc::clone(&file) as Arc<dyn JournalFile>);
+            let replay = Replay::read(&place, false, OF).unwrap();
+            assert_eq!((replay.records, replay.checkpoint, replay.recovery), (0, None, None));
+            let (longest, _) = file.take();
+            assert!(longest <= 2 * PIECE, "{what:x}: {longest} bytes at a time");
+        }
+    }
+
+    /// A file can have any length and take no room.
+    #[test]
+    fn holes_are_passed_over() {
+        let segment = 1 << 20;
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment, oldest: 8, first: 21, places: 2 };
+        let (file, other) = (Noted::new(4 << 30), Some(PoolId([8; 16])));
+        if file.data_from(1 << 30).is_some() {
+            // This file system has no holes.
+            return;
+        }
+        let place = Here(Arc::clone(&file) as Arc<dyn JournalFile>);
+        file.write_at(header.slot(), &header.encode()).unwrap();
+        assert_eq!(Replay::read(&place, false, OF).unwrap().records, 0);
+        Replay::refuse_stray(&place, "pool", other).unwrap();
+        let nothing = Leftovers::read(&place, header.pool, Some(3), 0).unwrap();
+        assert!(nothing.said.contains("no sound record"), "{}", nothing.said);
+        let (_, all) = file.take();
+        assert!(all < 64 << 20, "{all} bytes were read");
+        // What lies behind them is found.
+        let at = (3 << 30) + 5000 / 8 * 8;
+        file.write_at(at, &record(Place { salt: 3, generation: 9, sequence: 40, at })).unwrap();
+        let error = Replay::read(&place, false, OF).map(drop).unwrap_err().to_string();
+        assert!(error.contains("a newer header is damaged"), "{error}");
+        assert!(matches!(Replay::refuse_stray(&place, "pool", other), Err(Error::StrayJournal { .. })));
+        let found = Leftovers::read(&place, header.pool, Some(3), 0).unwrap();
+        assert!(found.said.contains("40 to 40 were read"), "{}", found.said);
+        let (_, all) = file.take();
+        assert!(all < 64 << 20, "{all} bytes were read");
+    }
+
+    /// A look at a live pool: what comes between two reads is later than what was not there.
+    #[test]
+    fn commits_that_come_while_a_journal_is_looked_at_are_no_damage() {
+        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 2 };
+        let busy = || {
+            let file = Noted::new(header.file_len());
+            file.write_at(header.slot(), &header.encode()).unwrap();
+            let len = record(PLACE).len() as u64;
+            let records = (0..3).map(|number| {
+                let at = header.place(0) + number * len;
+                (at, record(Place { salt: 3, generation: 8, sequence: 21 + number, at }))
+            });
+            let records: Vec<_> = records.collect();
+            file.write_at(records[0].0, &records[0].1).unwrap();
+            *lock(&file.meanwhile) = records[1..].to_vec();
+            Here(file)
+        };
+        assert_eq!(Replay::peek(&busy(), OF).unwrap().records, 1);
+        assert!(Replay::read(&busy(), true, OF).is_err(), "it asks for what the look leaves out");
     }
 
     /// A bit of the length: the record ends anywhere, also behind the last byte that there can be.

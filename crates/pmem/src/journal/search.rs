@@ -8,8 +8,9 @@
 //!   the next one there is not tried. A sound record of a damaged journal has at most one record of its class that close before it, because
 //!   records do not overlap.
 //! - All heads that fail cost at most [`MOST`] bytes for each byte of the part. After that none is tried.
+//! - Holes are passed over, and do not count for that limit beyond [`AT_ONCE`] bytes.
 //!
-//! So a search is linear, whatever the journal holds. It [says](Search::is_complete) whether it left a head untried.
+//! So a search is linear in what the file takes on the disk, whatever the journal holds. It [says](Search::is_complete) whether it left a head untried.
 
 use std::ops::{ControlFlow, Range};
 
@@ -25,6 +26,8 @@ pub(super) const PIECE: u64 = 1 << 20;
 const TRIES: usize = 4;
 /// Bytes of heads that fail, for each byte of the part. Damage takes about one: records do not overlap.
 const MOST: u64 = 32;
+/// Bytes of heads that fail, whatever was read. A longer record is not tried where less was read.
+const AT_ONCE: u64 = 16 << 30;
 
 /// A search in a journal of that salt.
 pub(super) struct Search<'a> {
@@ -65,15 +68,25 @@ impl<'a> Search<'a> {
         wanted: impl Fn(&Head) -> bool,
         mut found: impl FnMut(Head) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.left = MOST * (range.end - range.start);
+        self.left = MOST.saturating_mul(range.end - range.start).min(AT_ONCE);
+        let (mut granted, mut read) = (self.left, 0);
         let (mut off, mut piece) = (range.start, Vec::new());
         // Behind the last one that was found.
         let mut free = range.start;
         while off < range.end {
+            let Some(data) = self.file.data_from(off) else { break };
+            // A head can begin with a word that is zero, at the end of a hole.
+            off = off.max(data.saturating_sub(8) / 8 * 8);
+            if off >= range.end {
+                break;
+            }
             // A head may begin in this piece and end in the next one.
             let end = (off + PIECE + RECORD_HEAD as u64 - 8).min(range.end);
             piece.resize((end - off) as usize, 0);
             self.file.read_at(off, &mut piece)?;
+            read += PIECE.min(end - off);
+            let more = MOST.saturating_mul(read).saturating_sub(granted);
+            (self.left, granted) = (self.left + more, granted + more);
             let mut from = 0;
             while let Some((at, head)) = Head::next(&piece, from) {
                 from = at + 8;
@@ -102,15 +115,7 @@ impl<'a> Search<'a> {
         {
             self.checked += head.len;
         }
-        let (mut hasher, mut bytes) = (Xxh3::with_seed(self.salt), Vec::new());
-        let (mut at, end) = (head.at + 8, head.at + head.len);
-        while at < end {
-            bytes.resize(PIECE.min(end - at) as usize, 0);
-            self.file.read_at(at, &mut bytes)?;
-            hasher.update(&bytes);
-            at += bytes.len() as u64;
-        }
-        let is_sound = hasher.digest() == head.checksum;
+        let is_sound = checksum(self.file, self.salt, head.at + 8..head.at + head.len)? == head.checksum;
         if !is_sound {
             self.left -= head.len;
             let failed = &mut self.failed[class as usize];
@@ -119,6 +124,18 @@ impl<'a> Search<'a> {
         }
         Ok(is_sound)
     }
+}
+
+/// The checksum of a part of a file, which need not fit into memory.
+pub(super) fn checksum(file: &dyn JournalFile, salt: u64, range: Range<u64>) -> Result<u64> {
+    let (mut hasher, mut bytes, mut at) = (Xxh3::with_seed(salt), Vec::new(), range.start);
+    while at < range.end {
+        bytes.resize(PIECE.min(range.end - at) as usize, 0);
+        file.read_at(at, &mut bytes)?;
+        hasher.update(&bytes);
+        at += bytes.len() as u64;
+    }
+    Ok(hasher.digest())
 }
 
 #[cfg(test)]

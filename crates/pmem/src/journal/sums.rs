@@ -31,17 +31,19 @@
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
 //! | JN-S0 the table, and a header with the next salt < JN-J2 that salt in the pool's header | sync of the checksums | a header that names the old salt and the next one, or the header before | both go with the old salt |
-//! | JN-S1 the intent of a generation < JN-T2 its lines in the pool's file | sync of the journal | no intent; pages agree with the table | judges pages by the table, then replays |
-//! | JN-T2 lines < JN-S2 the table | sync of the pool's file | the intent, some of the lines | replays that generation, judges pages by the intent |
-//! | JN-S2 the table < JN-T3 a header that skips the generation | sync of the checksums | the intent, any part of the table | the same, and writes the table again |
+//! | JN-S4 a header with the salt of the pool's header and no other one < JN-S2, JN-S3 | sync of the checksums | either header; what a restored copy of the pool's file names goes with the older one, whose entries are as they were | both go with the salt of the pool's header |
+//! | as JN-S1: the intent of a generation < JN-T2 its lines in the pool's file | sync of the journal | no intent; pages agree with the table | judges pages by the table, then replays |
+//! | as JN-T2: lines < JN-S2 the table | sync of the pool's file | the intent, some of the lines | replays that generation, judges pages by the intent |
+//! | as JN-S2: the table < JN-T3 a header that skips the generation | sync of the checksums | the intent, any part of the table | the same, and writes the table again |
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::carry::TOGETHER;
-use super::file::{JournalFile, JournalPlace};
+use super::carry::{TOGETHER, is_unreadable};
+use super::file::{JournalFile, JournalPlace, refuse_foreign};
 use super::layout::{Images, SLOT, word};
+use super::lock;
 use super::notes::PAGE;
 use crate::backing::Backing;
 use crate::error::Result;
@@ -81,7 +83,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Sums {
     file: Arc<dyn JournalFile>,
     pool: PoolId,
-    turn: u64,
+    /// The header that counts: its turn, and the salts that it names.
+    header: Mutex<(u64, [u64; 2])>,
 }
 
 /// Why there is no table to judge by, as a sentence goes on after "the pages have no checksums: ".
@@ -130,13 +133,14 @@ impl Sums {
         if !salts.contains(&salt) {
             return Ok(Err(format!("{name} belongs to another opening of this pool")));
         }
-        Ok(Ok(Sums { file, pool, turn }))
+        Ok(Ok(Sums { file, pool, header: Mutex::new((turn, salts)) }))
     }
 
     /// An empty table: the checksums of the first `pages` pages are unknown, all others were never written. It counts once it is
     /// [bound](Self::bind).
     pub(crate) fn begin(place: &dyn JournalPlace, pool: PoolId, pages: u64) -> Result<Self> {
         let file = place.create()?;
+        refuse_foreign(&*file, MAGIC)?;
         file.set_len(0)?;
         file.allocate(ENTRIES)?;
         let unknown: Vec<u8> = UNKNOWN.to_le_bytes().repeat(pages.min(32 << 10) as usize);
@@ -146,15 +150,32 @@ impl Sums {
             file.write_at(ENTRIES + page * 8, &unknown[..count as usize * 8])?;
             page += count;
         }
-        Ok(Sums { file, pool, turn: 0 })
+        Ok(Sums { file, pool, header: Mutex::default() })
     }
 
     /// Says that the table goes with a pool whose header names either salt. Durable on return (JN-S0).
-    pub(crate) fn bind(&mut self, salts: [u64; 2]) -> Result<()> {
-        self.turn += 1;
-        self.file.write_at(self.turn % 2 * SLOT, &encode(self.pool, self.turn, salts))?;
-        self.file.sync()?; // PERSIST JN-S0<JN-J2: sync
+    pub(crate) fn bind(&self, salts: [u64; 2]) -> Result<()> {
+        self.name(salts)?; // PERSIST JN-S0<JN-J2: sync
         self.file.sync_name()
+    }
+
+    /// Says that the table goes with that salt and no other one, which the pool's header names by now: entries are about to change, and an older
+    /// copy of the pool's file must not be judged by them. Durable on return (JN-S4). Nothing where the table says so already.
+    pub(crate) fn settle_on(&self, salt: u64) -> Result<()> {
+        if lock(&self.header).1 == [salt; 2] {
+            return Ok(());
+        }
+        self.name([salt; 2]) // PERSIST JN-S4<JN-S2: sync
+    }
+
+    /// Writes the next header.
+    fn name(&self, salts: [u64; 2]) -> Result<()> {
+        let mut header = lock(&self.header);
+        let turn = header.0 + 1;
+        self.file.write_at(turn % 2 * SLOT, &encode(self.pool, turn, salts))?;
+        self.file.sync()?;
+        *header = (turn, salts);
+        Ok(())
     }
 
     /// Makes room for the entries of a pool of `len` bytes. A new entry is zero. Nothing is durable yet.
@@ -234,7 +255,7 @@ impl Sums {
     }
 
     /// Calls `entry` with each of these pages, ascending, its bytes in the pool's file and its entry, for its new entry. Pages that follow one
-    /// another are read together.
+    /// another are read together. One that the system cannot read is a damaged one, of zeroes.
     pub(crate) fn each(
         &self,
         backing: &dyn Backing,
@@ -247,13 +268,18 @@ impl Sums {
             let (at, bytes) = (run[0] * PAGE, &mut bytes[..run.len()]);
             let flat = bytes.as_flattened_mut();
             let there = len.saturating_sub(at).min(flat.len() as u64) as usize;
-            backing.read(at, &mut flat[..there])?;
+            let mut damaged = Vec::new();
+            match backing.read(at, &mut flat[..there]) {
+                Err(error) if is_unreadable(&error) => damaged = read_each(backing, run, flat, len)?,
+                read => read?,
+            }
             flat[there..].fill(0);
             for (page, bytes) in run.iter().zip(bytes) {
                 if page / BLOCK != block.0 || block.1.is_empty() {
                     block = (page / BLOCK, self.entries(page / BLOCK * BLOCK, BLOCK as usize)?);
                 }
-                new.push((*page, entry(*page, bytes, block.1[(page % BLOCK) as usize])));
+                let noted = if damaged.contains(page) { DAMAGED } else { block.1[(page % BLOCK) as usize] };
+                new.push((*page, entry(*page, bytes, noted)));
             }
         }
         Ok(new)
@@ -262,6 +288,22 @@ impl Sums {
 
 /// Entries that are read, or written, at a time: a page of the table.
 const BLOCK: u64 = 512;
+
+/// Reads pages that could not be read together. Returns those that cannot be read at all; their bytes are zero.
+fn read_each(backing: &dyn Backing, pages: &[u64], flat: &mut [u8], len: u64) -> Result<Vec<u64>> {
+    let mut damaged = Vec::new();
+    for (page, bytes) in pages.iter().zip(flat.chunks_mut(PAGE as usize)) {
+        let there = len.saturating_sub(page * PAGE).min(PAGE) as usize;
+        match backing.read(page * PAGE, &mut bytes[..there]) {
+            Err(error) if is_unreadable(&error) => {
+                bytes.fill(0);
+                damaged.push(*page);
+            }
+            read => read?,
+        }
+    }
+    Ok(damaged)
+}
 
 /// A page of the pool's file. Behind its end there are zeroes.
 pub(crate) fn read_page(backing: &dyn Backing, page: u64) -> Result<Box<Page>> {
@@ -280,7 +322,7 @@ mod tests {
     fn sums() -> Sums {
         let dir = tempfile::tempdir().unwrap();
         let file = Arc::new(DiskJournal::create(dir.path().join("sums")).unwrap());
-        Sums { file, pool: PoolId([7; 16]), turn: 0 }
+        Sums { file, pool: PoolId([7; 16]), header: Mutex::default() }
     }
 
     #[test]
@@ -295,7 +337,7 @@ mod tests {
         let path = dir.path().join("pool");
         std::fs::write(&path, []).unwrap();
         let (place, pool) = (crate::journal::BesidePool::new(&path).sums().unwrap(), PoolId([7; 16]));
-        let mut old = Sums::begin(&*place, pool, 0).unwrap();
+        let old = Sums::begin(&*place, pool, 0).unwrap();
         old.set(&[(3, 9)]).unwrap();
         old.bind([1; 2]).unwrap();
         let opens = |salt| Sums::open(&*place, true, pool, salt).unwrap().is_ok();
@@ -325,9 +367,13 @@ mod tests {
     fn a_header_is_never_written_over_the_one_that_counts() {
         let dir = tempfile::tempdir().unwrap();
         let file = Arc::new(DiskJournal::create(dir.path().join("sums")).unwrap());
-        let mut sums = Sums { file, pool: PoolId([7; 16]), turn: 0 };
-        for (turn, salt) in [(1, 5), (2, 6), (3, 7)] {
-            sums.bind([salt, salt + 1]).unwrap();
+        let sums = Sums { file, pool: PoolId([7; 16]), header: Mutex::default() };
+        for (turn, salt) in [(1, 5), (2, 6), (3, 6), (4, 7)] {
+            if turn == 3 {
+                (0..2).for_each(|_| sums.settle_on(salt).unwrap());
+            } else {
+                sums.bind([salt, salt + 1]).unwrap();
+            }
             let headers = [0, SLOT].map(|at| {
                 let mut bytes = [0; HEADER];
                 sums.file.read_at(at, &mut bytes).ok().and_then(|()| decode(&bytes))

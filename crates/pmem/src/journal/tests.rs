@@ -332,3 +332,15 @@ fn the_oldest_operation_that_a_crash_can_take_back_is_remembered() {
     commit(&journal, &mut journal.writer(), 1, 3..4);
     assert_eq!(journal.exposed(1), Duration::ZERO);
 }
+
+/// The copies that checkpoints are made from are the larger part of what a journal takes.
+#[test]
+fn the_copy_of_a_segment_takes_no_more_memory_than_the_segment() {
+    let dir = tempfile::tempdir().unwrap();
+    let (journal, _) = journal_of(&dir, 5 * layout::SLOT);
+    let mut writer = journal.writer();
+    (1..=40).for_each(|number| commit(&journal, &mut writer, number, number * 10..number * 10 + 3));
+    let segments = lock(&journal.segments);
+    assert!(segments.full.len() > 1);
+    segments.full.iter().for_each(|full| assert!(full.records.capacity() <= 4096, "{}", full.records.capacity()));
+}

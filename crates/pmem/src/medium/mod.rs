@@ -28,10 +28,11 @@ use std::time::Duration;
 pub use counting::{Counting, Counts};
 pub use delayed::Delayed;
 pub(crate) use forward::forward;
-pub use hardware::{Hardware, WriteBackKind};
+pub use hardware::Hardware;
 
 use crate::line::Lines;
 use crate::wide::Wide;
+pub use crate::write_back::WriteBackKind;
 
 /// What contents survive, by the medium alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,7 @@
 //!
 //! | edge | how |
 //! |---|---|
-//! | JN-D1 the newest record of a page in the pool's file, synced < JN-D2 the page is dropped | a page is a candidate only if its newest commit is one that was carried over |
+//! | as JN-D1: the newest record of a page in the pool's file, synced < JN-D2 the page is dropped | a page is a candidate only if its newest commit is one that was carried over |
 //! | JN-D0 the last store to a page < JN-D2 | operations are kept out from the comparison to the drop |
 //! | JN-D2 < JN-D3 the next write of a checkpoint to that page | it belongs to a later commit, whose capture comes after a store, which has made the page private again |
 

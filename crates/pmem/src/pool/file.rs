@@ -135,7 +135,7 @@ impl<M: Medium> PoolFile<M> {
     fn write_through(&self, op: &Op<'_, M>) -> Result<()> {
         let mut images = Images::default();
         let mut draft = Draft::default();
-        self.notes.as_ref().inspect(|notes| gather(op, notes.notes(), &mut draft, |_| {}));
+        self.notes.as_ref().inspect(|notes| _ = gather(op, notes.notes(), &mut draft, |_| {}));
         images.add(draft.seal(Place::default()));
         images.write(PART, |at, bytes| self.backing.write(at, bytes))?;
         self.noting_failure(self.backing.sync())

@@ -14,8 +14,8 @@
 //!
 //! | edge | how | a crash before it leaves | recovery |
 //! |---|---|---|---|
-//! | PL-G1 file longer < PL-G2 size in the header | [`Backing::allocate`] syncs | a file longer than its header says | ignores the tail, and cuts it off before it grows |
-//! | PL-G2 < PL-G3 the first store behind the old size | write-back, fence; a sync where the medium's fence does not reach the disk | the old size | ignores the tail |
+//! | as PL-G1: file longer < PL-G2 size in the header | [`Backing::allocate`] syncs | a file longer than its header says | ignores the tail, and cuts it off before it grows |
+//! | as PL-G2: size in the header < PL-G3 the first store behind the old size | write-back, fence; a sync where the medium's fence does not reach the disk | the old size | ignores the tail |
 //!
 //! A piece that is allocated and not published is such a tail, also after the pool is closed. Nobody knows whether its length is durable: a sync that
 //! has failed marks it as written, and the next one, which succeeds, says nothing of it. So what an earlier process has left, and what was allocated
@@ -162,9 +162,11 @@ impl<M: Medium> Grow for Arc<PoolFile<M>> {
         }
         let (least, wanted) = self.target(len, min_len, grower.piece)?;
         let (from, begun) = (grower.allocated.max(len), Instant::now());
-        self.allocate(grower, least, wanted)?;
-        if wanted > from {
-            grower.learn(wanted - from, begun.elapsed(), self.geometry.chunk);
+        match self.allocate(grower, least, wanted) {
+            Ok(()) if wanted > from => grower.learn(wanted - from, begun.elapsed(), self.geometry.chunk),
+            // What was allocated ahead, and is not published yet, is enough.
+            Err(Error::DiskFull { .. }) if from >= least => {}
+            done => done?,
         }
         self.publish(grower)
     }

@@ -56,6 +56,7 @@ impl Guarantee {
             (_, Survives::PowerFailure) => Reach::PowerFailure,
         };
         let assumed = kind == BackingKind::File && reach == Reach::PowerFailure;
+        // The medium takes nothing from a structure's contract, which `with` adds.
         Guarantee { durability: Durability::Strict, reach, assumed, flushed: false, interval: None }
     }
 

@@ -91,8 +91,9 @@ impl<M: Medium> Committer<M> {
         let op = session.enter_exclusive();
         let (number, mut written) = (mapping.gathering(), self.journal.written());
         // While operations are kept out, as dropping is.
-        gather(&op, self.journal.notes.notes(), &mut writer.draft, |page| written.enter(page, number));
+        let left_out = gather(&op, self.journal.notes.notes(), &mut writer.draft, |page| written.enter(page, number));
         drop(written);
+        self.journal.note_left_out(left_out);
         drop(op);
         let begun_and_ended = mapping.operations();
         writer.draft.operations = begun_and_ended / 2;

@@ -348,7 +348,8 @@ impl<M: Medium> Pool<M> {
         if self.recovers { Ok(()) } else { self.inner.file.refuse_read_only() }
     }
 
-    /// What its contents survive. A structure's own contract is added by [`Guarantee::with`].
+    /// What its contents survive: the pool's part of what is promised. A structure may promise less than that an operation is durable
+    /// when it returns: [`Guarantee::with`] adds its contract.
     pub fn guarantee(&self) -> Guarantee {
         let file = &self.inner.file;
         if let Some(level) = self.level() {

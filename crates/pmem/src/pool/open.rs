@@ -21,7 +21,10 @@ use super::salvage::Table;
 use crate::backing::{Access, Backing};
 use crate::error::{Error, Result};
 use crate::ids::{BootId, PoolId};
-use crate::journal::{Begin, BeginSums, Journal, JournalPlace, Leftovers, Level, NotesTicket, PAGE, Replay, Sums};
+use crate::journal::{
+    Begin, BeginSums, Journal, JournalPlace, Leftovers, Level, NotesTicket, Of, PAGE, Replay, Sums, layout,
+    refuse_foreign,
+};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
 use crate::session::Op;
@@ -112,6 +115,7 @@ impl Journals {
         let (backing, notes) = (Arc::clone(&file.backing), Arc::clone(notes));
         let sums = place.sums().map(|place| BeginSums { place, there: sums, pages: written.div_ceil(PAGE) });
         let (name, file_of_journal) = (file.name.clone(), place.create()?);
+        refuse_foreign(&*file_of_journal, layout::MAGIC)?;
         let Journals { segment, limit, written_limit, scrub_every, .. } = *self;
         let begin = Begin {
             name,
@@ -147,7 +151,10 @@ impl Journals {
         let Some((id, salt)) = journal_of(&head) else { return Ok(None) };
         let name = backing.describe();
         let read = match &self.place {
-            Some(place) => Replay::read(&**place, read_only, &name, id, salt),
+            Some(place) => {
+                let of = Of { name: &name, pool: id, salt, len: backing.len()? };
+                Replay::read(&**place, read_only, of)
+            }
             None => Err(Error::MissingJournal { name, journal: "(none was given)".into() }),
         };
         match read {
@@ -168,18 +175,19 @@ impl Journals {
     ) -> Result<(Option<Replay>, Option<Leftovers>)> {
         let Some((id, salt)) = journal_of_damaged(head) else { return Ok((None, None)) };
         let Some(place) = &self.place else { return Ok((None, None)) };
+        let (name, len) = (backing.describe(), backing.len()?);
         if let Some(salt) = salt
-            && let Ok(replay) = Replay::read(&**place, true, &backing.describe(), id, salt)
+            && let Ok(replay) = Replay::read(&**place, true, Of { name: &name, pool: id, salt, len })
         {
             return Ok((Some(replay), None));
         }
-        Ok((None, Some(Leftovers::read(&**place, id, salt)?)))
+        Ok((None, Some(Leftovers::read(&**place, id, salt, len)?)))
     }
 
-    /// Refuses to begin a journal where one of another pool lies, with commits that the file of that pool may not have.
-    fn refuse_stray(&self, name: &str, pool: PoolId) -> Result<()> {
+    /// Refuses to begin a journal where one of another pool than `own` lies, with commits that the file of that pool may not have.
+    fn refuse_stray(&self, name: &str, own: Option<PoolId>) -> Result<()> {
         match (&self.place, &self.notes) {
-            (Some(place), Some(_)) => Replay::refuse_stray(&**place, name, pool),
+            (Some(place), Some(_)) => Replay::refuse_stray(&**place, name, own),
             _ => Ok(()),
         }
     }
@@ -214,7 +222,11 @@ pub(super) fn create<M: Medium>(
     let id = options.new_pool_id()?;
     options.lock(&*backing, Access::Shared)?;
     match content(&*backing)? {
-        Content::Nothing => backing.reset()?,
+        Content::Nothing => {
+            // A creation that was interrupted has left none with commits.
+            journals.refuse_stray(&name, None)?;
+            backing.reset()?;
+        }
         Content::Pool => return Err(Error::AlreadyExists { name }),
         Content::Foreign(found) => return Err(Error::NotAPool { name, found }),
     }
@@ -327,7 +339,7 @@ pub(super) fn open<M: Medium>(
     };
     let sound = file.alone(|file, op| HeaderRef::new(op, &file.name).read(len, accept))?;
     if replay.is_none() && !options.accept_unclean {
-        journals.refuse_stray(&name, sound.id)?;
+        journals.refuse_stray(&name, Some(sound.id))?;
     }
     let boot = options.current_boot();
     if !options.accept_unclean && lost_power(&sound, boot) {

@@ -13,7 +13,7 @@ use super::{Geometry, Pool};
 use crate::backing::{Access, Backing, FileBacking};
 use crate::error::{Error, Result};
 use crate::ids::PoolId;
-use crate::journal::{BesidePool, Progress, Replay};
+use crate::journal::{BesidePool, Of, Progress, Replay};
 use crate::medium::{Hardware, Medium};
 use crate::session::Op;
 use crate::space::SpaceStats;
@@ -84,8 +84,14 @@ fn peek(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<Stats> {
     }
     let mut found = peek_once(backing, len, path)?;
     for _ in 1..LOOKS {
-        // Until the journal is trimmed, the file and the records that were read make one state, whatever a checkpoint writes meanwhile.
-        if found.1.is_none_or(|replay| replay.is_current()) {
+        let is_one_state = match found.1 {
+            Looked::Without => true,
+            // Until the journal is trimmed, the file and the records that were read make one state, whatever a checkpoint writes meanwhile.
+            Looked::At(replay) => replay.is_current(),
+            // A checkpoint may have met it; what is damaged stays so.
+            Looked::InVain => false,
+        };
+        if is_one_state {
             break;
         }
         found = peek_once(backing, len, path)?;
@@ -93,13 +99,24 @@ fn peek(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<Stats> {
     Ok(found.0)
 }
 
-/// The figures, and what the journal says that the file may not. A journal that cannot be read is told of by whoever opens the pool.
-fn peek_once(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<(Stats, Option<Replay>)> {
+/// What a look at the journal has found.
+enum Looked {
+    /// There is none.
+    Without,
+    At(Replay),
+    /// One that cannot be read. Whoever opens the pool is told why.
+    InVain,
+}
+
+/// The figures, and what the journal says that the file may not.
+fn peek_once(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<(Stats, Looked)> {
     let name = backing.describe();
     let mut head = [0; size_of::<Header>()];
     backing.read(0, &mut head)?;
-    let replay =
-        journal_of(&head).and_then(|(id, salt)| Replay::read(&BesidePool::new(path), true, &name, id, salt).ok());
+    let read = |(pool, salt)| Replay::peek(&BesidePool::new(path), Of { name: &name, pool, salt, len });
+    let replay = journal_of(&head).map(read);
+    let has_journal = replay.is_some();
+    let replay = replay.and_then(Result::ok);
     let access = if replay.is_some() { Access::Private } else { Access::Peek };
     let (backing, medium) = (Arc::clone(backing), Hardware::PAGE_CACHE);
     let mut file = PoolFile::map(backing, medium, access, len, len, Geometry::default())?;
@@ -113,7 +130,12 @@ fn peek_once(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<(Stats
         Some(Progress { commits: None, operations: Some(operations), counted: Some(counted) })
     };
     let progress = replay.as_ref().map(Replay::progress).or_else(shown);
-    Ok((Stats { progress, ..stats }, replay))
+    let looked = match replay {
+        Some(replay) => Looked::At(replay),
+        None if has_journal => Looked::InVain,
+        None => Looked::Without,
+    };
+    Ok((Stats { progress, ..stats }, looked))
 }
 
 fn look<M: Medium>(op: &Op<'_, M>, name: &str, file_size: u64) -> Result<Stats> {

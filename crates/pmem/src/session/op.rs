@@ -9,7 +9,6 @@ use super::Session;
 use crate::Hardware;
 use crate::arch;
 use crate::error::{Error, Result};
-use crate::grace::Grace;
 use crate::line::LINE;
 use crate::mapping::{MAX_SESSIONS, Mapping};
 use crate::medium::Medium;
@@ -85,9 +84,9 @@ impl<'s, M: Medium> Op<'s, M> {
         self.session.mapping()
     }
 
-    /// Begins a grace period: what nothing leads to any more may be reused once it is over. See [`Grace`].
-    pub fn grace(&self) -> Grace {
-        Grace::begin(self.mapping(), self.session.slot, self.session.asymmetric)
+    /// Whether operations announce themselves with a light fence, so that whoever looks for them needs a heavy one.
+    pub(crate) fn is_asymmetric(&self) -> bool {
+        self.session.asymmetric
     }
 
     /// Whether so many unlinked objects, the last `added` of them just now, are enough for a [`grace`](Op::grace) period, which

@@ -235,8 +235,13 @@ impl<M: Medium> Space<M> {
 
     /// Makes the pool longer than `seen` chunks, so that so many in a row are free, unless others take them.
     fn grow_for(&self, m: M, seen: u64, chunks: u64) -> Result<()> {
-        // Worst case: none of the tail is usable, and a table chunk lies in the way.
-        let len = self.grow.grow(self.heap.chunk_off(seen + chunks + 1))?;
+        // Worst case: none of the tail is usable, and a table chunk lies in the way. Where there is no room for that, what there is may do.
+        let len = match self.grow.grow(self.heap.chunk_off(seen + chunks + 1)) {
+            Err(error) if error.is_no_room() => {
+                self.grow.grow(self.heap.chunk_off(seen + chunks)).map_err(|_| error)?
+            }
+            grown => grown?,
+        };
         if self.heap.chunks(len) <= seen {
             return Err(Error::Full { needed: chunks * self.heap.chunk });
         }
@@ -709,7 +714,11 @@ impl<M: Medium> Prepared<'_, M> {
     pub fn complete_with(mut self, op: &Op<'_, M>, settled: impl FnOnce()) {
         self.space.assert_own(op);
         {
-            let _state = self.space.state.lock(op.medium());
+            let mut state = self.space.state.lock(op.medium());
+            if self.frees {
+                // Before the bits say that it is free: nobody may have it before it is given back.
+                self.space.know(op, &mut state, self.place);
+            }
             self.intent.store(op);
         }
         self.intent.write_back(op);
@@ -753,16 +762,22 @@ impl<M: Medium> Drop for Prepared<'_, M> {
 }
 
 impl<M: Medium> Space<M> {
+    /// Reads which blocks of a block's slab are taken, if that is not known yet.
+    fn know(&self, op: &Op<'_, M>, state: &mut State, place: Place) {
+        if let Place::Block { chunk, lines, .. } = place
+            && let Some(slab) = state.slabs.get_mut(chunk)
+        {
+            slab.taken.get_or_insert_with(|| self.read_bitmap(op, chunk, self.heap.blocks(lines)));
+        }
+    }
+
     /// Makes something free in volatile memory that is durably free.
     fn give_back(&self, op: &Op<'_, M>, place: Place) {
         let mut state = self.state.lock(op.medium());
         match place {
             Place::Extent { chunk, chunks, .. } => self.put_free(op, &mut state, chunk, u64::from(chunks)),
-            Place::Block { chunk, lines, index, .. } => {
-                let blocks = self.heap.blocks(lines);
-                if let Some(slab) = state.slabs.get_mut(chunk) {
-                    slab.taken.get_or_insert_with(|| self.read_bitmap(op, chunk, blocks));
-                }
+            Place::Block { chunk, index, .. } => {
+                self.know(op, &mut state, place);
                 if state.slabs.give_back(chunk, index) {
                     self.free_slab(op, &mut state, chunk);
                 }

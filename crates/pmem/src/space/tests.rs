@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::medium::{Counting, Hardware};
 use crate::session::Session;
+use crate::testing::{Before, Interposed};
 
 mod findings;
 
@@ -137,6 +138,58 @@ fn a_block_is_allocated_with_its_link_and_freed_with_it() {
     assert_eq!(op.load(link(&op, 0), Relaxed), Off::NULL);
     assert!(matches!(space.prepare_free(&op, off, link(&op, 0), Off::NULL), Err(Error::NotAllocated { .. })));
     assert_eq!(space.stats(&op).free, 7 * CHUNK, "the emptied slab is given back");
+}
+
+/// After a restart. The block's bit is cleared before its lane is, and another session allocates in between: it must not get the block, which
+/// would be free once more when the first one has ended.
+#[test]
+fn a_block_that_is_being_freed_is_nobody_elses_before_it_is_free() {
+    let mut met = 0;
+    for fence in 1.. {
+        let medium = Interposed::new(Hardware::PAGE_CACHE);
+        let mapping = Mapping::heap(9 * CHUNK as usize, medium);
+        let [mut first, mut other] = [mapping.session().unwrap(), mapping.session().unwrap()];
+        let recovered =
+            |op: &Op<'_, Interposed<Hardware>>| Space::recover(op, mapping.clone(), HEAP, Box::new(())).unwrap();
+        let (space, off) = {
+            let op = first.enter().unwrap();
+            let space = recovered(&op);
+            // Two, so that the slab stays: it would be given back under the lock that the other one needs.
+            let offs = [1024, 1032].map(|link| {
+                let reserved = space.reserve_block(&op, A, 64).unwrap();
+                let off = reserved.off();
+                let prepared = space.prepare(&op, reserved, op.at(Off::<Word<Off<Word>>>::new(link))).unwrap();
+                op.fence();
+                prepared.complete(&op);
+                off
+            });
+            (recovered(&op), offs[0])
+        };
+        let taken = std::sync::Mutex::new(Vec::new());
+        let take = |session: &mut Session<Interposed<Hardware>>| {
+            let op = session.enter().unwrap();
+            let reserved = space.reserve_block(&op, A, 64).unwrap();
+            taken.lock().unwrap().push(reserved.off());
+            std::mem::forget(reserved);
+        };
+        let free = || {
+            let op = first.enter().unwrap();
+            let prepared = space.prepare_free(&op, off, op.at(Off::<Word<Off<Word>>>::new(1024)), Off::NULL).unwrap();
+            op.fence();
+            prepared.complete(&op);
+        };
+        let ((), came) = medium.interrupt(Before::Fence, fence, free, || take(&mut other));
+        if !came {
+            break;
+        }
+        met += 1;
+        (0..3).for_each(|_| take(&mut first));
+        let mut taken = taken.into_inner().unwrap();
+        taken.sort_unstable();
+        taken.dedup();
+        assert_eq!(taken.len(), 4, "before fence {fence}: a block was given out twice");
+    }
+    assert!(met >= 3, "{met} fences");
 }
 
 #[test]

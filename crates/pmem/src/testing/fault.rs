@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::backing::{Access, Backing, BackingKind, CleanPages, FileId, Window};
@@ -49,6 +50,7 @@ struct State {
     calls: BTreeMap<Call, u64>,
     failing: BTreeMap<(Call, u64), io::ErrorKind>,
     room: Option<u64>,
+    unreadable: Option<Range<u64>>,
 }
 
 impl Faults {
@@ -66,6 +68,17 @@ impl Faults {
     /// Makes every allocation beyond `bytes` in total find the disk full; `None` for no such end.
     pub fn room(&self, bytes: Option<u64>) {
         self.state().room = bytes;
+    }
+
+    /// Makes a range of whole pages fail to be read, as a bad sector does. As with a page cache, it cannot be written in part either, and is well
+    /// again once it is written whole.
+    pub fn unreadable(&self, pages: Range<u64>) {
+        self.state().unreadable = Some(pages);
+    }
+
+    /// Ends that.
+    pub fn readable(&self) {
+        self.state().unreadable = None;
     }
 
     /// How many calls of a kind there have been.
@@ -106,6 +119,21 @@ impl<B: Backing> FaultBacking<B> {
 }
 
 impl<B: Backing> FaultBacking<B> {
+    fn pass_unreadable(&self, offset: u64, len: usize, writes: bool) -> Result<()> {
+        let (mut state, end) = (self.faults.state(), offset + len as u64);
+        match state.unreadable.clone() {
+            Some(bad) if bad.start < end && offset < bad.end => {
+                if !writes || bad.start < offset || end < bad.end {
+                    let action = format!("{offset:#x} of {} (planted)", self.describe());
+                    return Err(Error::Io { action, source: rustix::io::Errno::IO.into() });
+                }
+                state.unreadable = None;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn pass_allocation(&self, len: u64) -> Result<()> {
         self.pass(Call::Allocate)?;
         let room = self.faults.state().room;
@@ -157,11 +185,13 @@ impl<B: Backing> Backing for FaultBacking<B> {
 
     fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         self.pass(Call::Read)?;
+        self.pass_unreadable(offset, bytes.len(), false)?;
         self.inner.read(offset, bytes)
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.pass(Call::Write)?;
+        self.pass_unreadable(offset, bytes.len(), true)?;
         self.inner.write(offset, bytes)
     }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::{Batch, Error, PersistentSet, SetOptions, hash_word};
+use crate::set::hash_word;
+use crate::{Batch, Error, PersistentSet, SetOptions};
 use durix_crashsim::{Simulated, Subject};
 use durix_pmem::{Error as PoolError, Killable, Mutating, Off, Op, Plan, Pool, PoolOptions, Session, Word};
 

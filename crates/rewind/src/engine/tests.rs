@@ -599,3 +599,23 @@ fn a_transaction_inside_another_one_is_busy_after_a_while() {
     tm.transaction(&mut second, |tx| tx.set(other, 7)).unwrap();
     assert_eq!(tm.peek(&mut session, base).unwrap(), 1);
 }
+
+/// A long transaction needs many segments. Who finds the pool full later gets their room.
+#[test]
+fn segments_that_nobody_needs_go_back_to_the_pool() {
+    let medium = Counting::new(Hardware::PAGE_CACHE);
+    let pool = options().create_on(HeapBacking::new(64 * CHUNK), medium).unwrap();
+    let tm = engine(&pool, 100);
+    let mut session = pool.session().unwrap();
+    let base = cells(&tm, &mut session, 64);
+    let free = |session: &mut Session<M>| pool.space().stats(&session.enter().unwrap()).free;
+    let had = free(&mut session);
+    for turn in 0..200 {
+        tm.transaction(&mut session, |tx| (0..60).try_for_each(|w| tx.set(base.field::<u64>(w), turn))).unwrap();
+    }
+    let long = free(&mut session);
+    tm.make_room(&session.enter().unwrap()).unwrap();
+    let after = free(&mut session);
+    // The one that is being written to, and one that is spare.
+    assert!(had - long > 20 * CHUNK && had - after <= 2 * CHUNK, "{had} bytes were free, then {long}, then {after}");
+}

@@ -45,7 +45,10 @@ impl<M: Medium> Engine<M> {
     pub fn make_room(&self, op: &Op<'_, M>) -> Result<()> {
         self.poison.check(op)?;
         let mut lines = self.trimming.lock(op.medium());
-        self.round(op, &mut lines)
+        self.round(op, &mut lines)?;
+        // One stays for whoever tries again.
+        self.logs.shrink(op, 1)?;
+        Ok(())
     }
 
     /// Trims all there is, while nobody works: afterwards nothing is pending.

@@ -1,4 +1,5 @@
 //! A range that is split: one key, with its record and its entry, goes from the first range to the second, which only the next directory has.
+//! So does the slot of another key, in a leaf that both ranges reach until the first one's snapshot is replaced.
 
 use super::*;
 
@@ -44,7 +45,13 @@ struct Tree {
     inner: [Mutex<Owned>; 2],
     /// The clock at the last record of the page that was sealed.
     sealed: AtomicU64,
+    /// The leaf's slot.
+    slot: AtomicU64,
 }
+
+/// In the slot: what it holds first, and what a merge of the second range stores there.
+const MINE: u64 = 2;
+const ANOTHERS: u64 = 3;
 
 impl Tree {
     fn new() -> Arc<Self> {
@@ -56,18 +63,23 @@ impl Tree {
             oldest: [AtomicU64::new(RECORD), AtomicU64::new(NO_RECORD)],
             inner: [owned(Some(2), RECORD), owned(None, NO_RECORD)],
             sealed: AtomicU64::new(NO_RECORD),
+            slot: AtomicU64::new(MINE),
         })
     }
 
     /// Makes the second range, with what the first one had.
     fn split(&self) {
+        self.split_by(true);
+    }
+
+    fn split_by(&self, holds: bool) {
         let mut lower = self.inner[0].lock().unwrap();
         {
             let mut upper = self.inner[1].lock().unwrap();
             *upper = std::mem::take(&mut *lower);
             self.oldest[1].store(upper.oldest, Release);
         }
-        publish(Split(self));
+        publish(Split { tree: self, holds });
         drop(lower);
     }
 
@@ -86,6 +98,23 @@ impl Tree {
         }
     }
 
+    /// Merges the second range, if it is there: the slot is used again.
+    fn merge_upper(&self) {
+        if self.directory.0.load(Acquire) == 2 {
+            drop(self.inner[1].lock().unwrap());
+            self.snapshot.order();
+            self.slot.store(ANOTHERS, Relaxed);
+        }
+    }
+
+    /// What a lookup finds in the slot by the first range's snapshot, if that is still the current one.
+    fn look_into_the_slot(&self) -> Option<u64> {
+        let snapshot = self.snapshot.load();
+        self.snapshot.acquire();
+        let found = self.slot.load(Relaxed);
+        (snapshot == 0 && published::is_still(&self.snapshot, snapshot)).then_some(found)
+    }
+
     /// Appends another record for the key, and seals its page.
     fn append(&self) {
         let mut upper = self.inner[1].lock().unwrap();
@@ -95,17 +124,25 @@ impl Tree {
     }
 }
 
-struct Split<'a>(&'a Tree);
+struct Split<'a> {
+    tree: &'a Tree,
+    holds: bool,
+}
 
-impl Publication for Split<'_> {
+impl<'a> Publication for Split<'a> {
+    type Held = Option<MutexGuard<'a, Owned>>;
+
+    fn hold(&self) -> Self::Held {
+        self.holds.then(|| self.tree.inner[1].lock().unwrap())
+    }
     fn show_directory(&self) {
-        published::replace(&self.0.directory, 2);
+        published::replace(&self.tree.directory, 2);
     }
     fn tell_oldest(&self) {
-        self.0.oldest[0].store(NO_RECORD, Release);
+        self.tree.oldest[0].store(NO_RECORD, Release);
     }
     fn show_snapshot(self) {
-        published::replace(&self.0.snapshot, 1);
+        published::replace(&self.tree.snapshot, 1);
     }
 }
 
@@ -167,4 +204,28 @@ fn loom_a_page_is_not_free_while_its_record_is_needed() {
             assert!(sealed >= oldest, "a page is free whose last record was appended at {sealed}, {oldest} is needed");
         },
     );
+}
+
+/// A split, a merge of the new range, and a lookup that has found the range before.
+fn merge_of_the_new_range(holds: bool) {
+    loom::model(move || {
+        let tree = Tree::new();
+        let [splits, merges] = [Arc::clone(&tree), Arc::clone(&tree)];
+        let splits = loom::thread::spawn(move || splits.split_by(holds));
+        let merges = loom::thread::spawn(move || merges.merge_upper());
+        assert!(tree.look_into_the_slot().is_none_or(|found| found == MINE));
+        splits.join().unwrap();
+        merges.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_new_range_is_merged_after_the_old_snapshot_was_replaced() {
+    merge_of_the_new_range(true);
+}
+
+#[test]
+#[should_panic]
+fn loom_a_new_range_that_is_merged_at_once_takes_a_readers_slot() {
+    merge_of_the_new_range(false);
 }

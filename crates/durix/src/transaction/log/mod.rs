@@ -371,7 +371,7 @@ pub(crate) struct LaneGuard<M: Medium> {
 /// Removals are made without room for their replay where there is none.
 fn may_do_without(error: Error, only_removes: bool) -> Result<()> {
     match error {
-        Error::Pool(durix_pmem::Error::Full { .. }) if only_removes => Ok(()),
+        Error::Pool(error) if only_removes && error.is_no_room() => Ok(()),
         error => Err(error),
     }
 }

@@ -135,7 +135,7 @@ impl Room {
                     self.pieces.push(kept);
                 }
                 // In one piece there is not so much, in several there may be.
-                Err(durix_pmem::Error::Full { .. }) if wanted > least => piece = wanted / 2,
+                Err(error) if error.is_no_room() && wanted > least => piece = wanted / 2,
                 Err(error) => {
                     self.give_back(op, space);
                     return Err(error.into());

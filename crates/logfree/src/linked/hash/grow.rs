@@ -13,12 +13,12 @@
 //! | LF-H2 heads of a new array are 0 < its extent is active | flush+fence | free chunks | the pool's |
 //! | LF-H3 its extent < the directory leads to it | flush+fence | an extent of zeros, which are pages without nodes | nothing: it is used for nodes |
 //! | LF-H4 the directory leads to it < a head in it is set, or an end has its level | flush+fence | as LF-H3 | nothing |
-//! | LF-K2 what leads to the link to be cut, and that link < it is a cut | flush+fence | the run as it was | nothing |
+//! | LF-H5 what leads to the link to be cut, and that link < it is a cut | flush+fence | the run as it was | nothing |
 //! | LF-K5 the cut < the new head | flush+fence | the run as it was, or a cut and no head | whoever comes to the cut sets the head |
 //! | LF-K6 the new head < the end, and any change of what the head leads to that others see | flush+fence, by `settle` of whoever comes first | a cut and no head | as LF-K5 |
 //! | LF-H7 the directory as recovery has read it < anything is built on it | flush, with the fence of LF-N9 | the directory before | as LF-H3, LF-H4 |
 //!
-//! The end itself is written back with nothing: a cut whose head is set means the same. Why one step back is enough for LF-K2:
+//! The end itself is written back with nothing: a cut whose head is set means the same. Why one step back is enough for LF-H5:
 //! the node that holds the cut is durably reachable and not deleted, so the way over all durable links comes by it, and goes
 //! no further than the cut. What the second half loses later can be used again without a look at the first half, since no
 //! durable link of the first half leads there.
@@ -269,7 +269,7 @@ impl<M: Medium> HashCore<M> {
             if seen.is_null() && seen.level() >= level {
                 return Ok(None);
             }
-            // PERSIST LF-K2: flush+fence, both.
+            // PERSIST LF-H5: flush+fence, both.
             let link = chain.settle(word, seen);
             chain.settle(place.incoming.0, place.incoming.1);
             chain.scan_predecessor(&place);

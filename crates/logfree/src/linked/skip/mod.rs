@@ -137,7 +137,7 @@ impl<M: Medium> SkipCore<M> {
         }
         match self.pages.allocate(op).map_err(Error::from) {
             Ok(more) => Ok(NewNode { off, more: Some(more), height }),
-            Err(Error::Pool(durix_pmem::Error::Full { .. })) => Ok(NewNode { off, more: None, height: ONE_LINE }),
+            Err(Error::Pool(error)) if error.is_no_room() => Ok(NewNode { off, more: None, height: ONE_LINE }),
             Err(error) => {
                 self.pages.give_back(op, off);
                 Err(error)
