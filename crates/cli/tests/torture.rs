@@ -141,7 +141,7 @@ fn transactions_keep_every_sum() {
 }
 
 #[test]
-fn intents_that_are_not_durable_before_the_changes_are_found_out() {
+fn intents_that_are_not_written_back_are_found_out() {
     let place = Place::new();
     let ended = place.durix(&["torture", "transactions", "--rounds", "200", "--threads", "4", "--plant", "--dir", "."]);
     assert_eq!(ended.code, 1, "{}{}", ended.out, ended.err);

@@ -5,7 +5,6 @@
 //! After a kill: the sum is as it was; both maps hold the same number of each thread; it is at least that of the last
 //! transaction that had returned (at intervals: that a completed sync covers), and at most that of the last one begun.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -156,26 +155,15 @@ pub fn child(args: &TortureChildArgs) -> Result<Code, Failure> {
     work(pool, args)
 }
 
-/// Leaves out the fence that makes a transaction's intents durable (TX-I). In the code of their log, what a transaction issues whose lane is
-/// there is this one, and behind a checkpoint the one of the retirement, which stands before it.
+/// Leaves out the write-back of a transaction's intents: the last one in the code of their log.
 fn plant<M: Medium>(pool: &Pool<M>, mutants: &'static Mutants) -> Result<(), Failure> {
     let db = Db::over(pool.clone());
     let maps = [db.map::<u64, u64>(MAPS[0])?, db.map::<u64, u64>(MAPS[2])?];
     // Of no thread, and no account.
     let nobody = NUMBERS + u64::from(u32::MAX);
-    let change = |value: u64| {
-        db.transaction(|tx| maps.iter().try_for_each(|map| tx.map(map)?.insert(&nobody, &value).map(drop)))
-    };
-    let count = || mutants.sites().into_iter().collect::<BTreeMap<_, _>>();
-    // The first one makes the lane.
-    change(1)?;
-    let before = count();
-    change(2)?;
-    let own = |(site, hits): &(Site, u64)| {
-        let is_hit = before.get(site).copied().unwrap_or(0) < *hits;
-        site.kind == SiteKind::Fence && site.file.ends_with("transaction/log/mod.rs") && is_hit
-    };
-    let site = count().into_iter().filter(own).map(|(site, _)| site).max_by_key(|site| site.line);
+    db.transaction(|tx| maps.iter().try_for_each(|map| tx.map(map)?.insert(&nobody, &1).map(drop)))?;
+    let own = |site: &Site| site.kind == SiteKind::WriteBack && site.file.contains("transaction/log");
+    let site = mutants.sites().into_iter().map(|(site, _)| site).filter(own).max_by_key(|site| site.line);
     mutants.mutate(site.ok_or_else(|| Failure::usage("a transaction writes no intents"))?, Mutation::Drop);
     Ok(())
 }
@@ -252,7 +240,7 @@ struct Torture<'a> {
 
 pub fn run(args: &TortureArgs) -> Result<Code, Failure> {
     if args.plant && args.medium == TortureMedium::Hardware {
-        return Err(Failure::usage("a fence is left out on the shadow medium only"));
+        return Err(Failure::usage("a write-back is left out on the shadow medium only"));
     }
     let seed = args.seed.unwrap_or_else(random_seed);
     let folder = args.dir.clone().unwrap_or_else(default_dir);

@@ -169,7 +169,7 @@ impl<'e, M: Medium> Tx<'e, M> {
         self.engine.root.pool().ensure_writable()?;
         let (op, bytes) = (self.session.enter()?, words.max(1).saturating_mul(8));
         let off = match self.changes.alloc_zeroed(&op, bytes) {
-            Err(Error::Pool(durix_pmem::Error::Full { .. })) => {
+            Err(Error::Pool(error)) if error.is_no_room() => {
                 self.engine.make_room(&op)?;
                 self.changes.alloc_zeroed(&op, bytes)?
             }
@@ -218,7 +218,7 @@ impl<'e, M: Medium> Tx<'e, M> {
         let op = self.session.enter()?;
         match self.engine.commit_changes(&op, &mut self.changes, |store| store()) {
             // Nothing has happened, and the changes are as they were. Nobody else may ask for a trim: the log can have a single segment.
-            Err(Error::Pool(durix_pmem::Error::Full { .. })) => {
+            Err(Error::Pool(error)) if error.is_no_room() => {
                 self.engine.make_room(&op)?;
                 self.engine.commit_changes(&op, &mut self.changes, |store| store())
             }
