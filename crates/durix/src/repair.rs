@@ -137,7 +137,7 @@ fn space_findings<M: Medium>(source: &Pool<M>, indices: &[IndexInfo]) -> Result<
 fn save<M: Medium, N: Medium>(source: &Pool<M>, info: &IndexInfo, target: &Pool<N>) -> Result<RepairedIndex> {
     let mut saved = RepairedIndex { name: info.name.clone(), ..RepairedIndex::default() };
     let (Some(from_kind), Some(to_kind)) = (kind::of::<M>(info.kind), kind::of::<N>(info.kind)) else {
-        saved.findings.push(format!("is of kind {}, which this build cannot read", info.kind));
+        saved.findings.push(Error::ForeignKind { index: info.name.clone(), found: info.kind }.to_string());
         return Ok(saved);
     };
     let from = match from_kind.salvage(source, &info.name) {

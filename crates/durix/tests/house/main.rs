@@ -4,6 +4,7 @@ mod circles;
 mod labels;
 mod links;
 mod packages;
+mod versions;
 
 use std::path::{Path, PathBuf};
 
