@@ -111,9 +111,16 @@ impl Repaired {
 /// ```
 ///
 /// # Errors
-/// [`Error::Pool`]: `target` is full, an index is open, or one of the pools cannot be used at all. What was copied stays there.
+/// [`Error::Pool`]: `target` is full, an index is open, one of the pools cannot be used at all, or transactions that a crash has interrupted are in a
+/// log of another version. What was copied stays there.
 pub fn salvage_into<M: Medium, N: Medium>(source: &Pool<M>, target: &Pool<N>) -> Result<Repaired> {
-    if recover(source).is_err() {
+    if let Err(error) = recover(source) {
+        if let Error::Pool(durix_pmem::Error::PendingRecords { kind: found, .. }) = &error
+            && kind::is_internal(*found)
+        {
+            // A log of another version. That is no damage: the build that wrote it can finish what is in it.
+            return Err(error);
+        }
         // What a crash has interrupted of transactions is then found half done.
         source.accept_pending_records();
     }
