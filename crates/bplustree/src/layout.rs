@@ -23,10 +23,11 @@
 //!
 //! All words change by the engine's commits only. So no word needs to share a line with another one.
 
-use durix_pmem::{Word, persistent};
+use durix_pmem::{Version, Word, layout, persistent};
 
-/// Version of the layout; 999 while it is under development.
-pub const LAYOUT_VERSION: u32 = 999;
+/// Version of the layout, that of the engine's log included.
+pub const LAYOUT_VERSION: Version = Version::of(1, LAYOUT);
+const LAYOUT: u32 = layout!([Node], MAGIC, SLOTS, MAX_LEVEL, durix_rewind::engine::LAYOUT);
 /// Entries of a node at most.
 pub const SLOTS: usize = 15;
 /// Most levels of a tree: enough for 2^60 entries at two a node.

@@ -212,7 +212,7 @@ fn code_of(error: &durix::Error) -> Code {
             | P::Unfinished { .. }
             | P::Format { .. }
             | P::Features { .. }
-            | P::Layout { .. }
+            | P::OtherVersion { .. }
             | P::HashFunction { .. }
             | P::Damaged { .. }
             | P::DamagedRoot { .. }

@@ -28,7 +28,7 @@ use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
 use crate::gaps::Gap;
 use crate::group::{Edit, Group, Look, Met, word_of};
-use crate::layout::{LAYOUT_VERSION, root_words};
+use crate::layout::{RECORDS_LAYOUT_VERSION, root_words};
 use crate::values::of_tree;
 use crate::{DpTree, MAX_BATCH, Options, leftovers, together};
 
@@ -85,7 +85,7 @@ fn with_records(options: &Options) -> Options {
 }
 
 impl<M: Medium> Structure<M> for DpTreeBytes<M> {
-    const KIND: Kind = Kind { tag: *b"DPTREE B", version: LAYOUT_VERSION };
+    const KIND: Kind = Kind { tag: *b"DPTREE B", version: RECORDS_LAYOUT_VERSION };
     const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;

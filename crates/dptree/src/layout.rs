@@ -2,10 +2,29 @@
 //!
 //! Sizes of units and pages are parameters of a tree, so blocks and leaves are laid out by [`Shape`], line by line.
 
-use durix_pmem::{Bits, LINE, Medium, Off, Op, Persistent, Root, Word, persistent};
+use durix_pmem::{Bits, LINE, Medium, Off, Op, Persistent, Root, Version, Word, layout, persistent};
 
-/// Version of the layout; 999 while it is under development.
-pub const LAYOUT_VERSION: u32 = 999;
+/// Version of the layout of trees of words.
+pub const LAYOUT_VERSION: Version = Version::of(1, LAYOUT);
+/// Version of the layout of trees with records, which are experimental.
+pub const RECORDS_LAYOUT_VERSION: Version =
+    Version::unreleased(layout!([], LAYOUT, durix_logfree::RECORDS_LAYOUT_VERSION.to_word()));
+const LAYOUT: u32 = layout!(
+    [ExtentHead, RecordLine, RangeHead, Descriptor, SlotLine, RootWords],
+    UNITS_MAGIC,
+    PAGE_MAGIC,
+    RANGE_MAGIC,
+    NAMED,
+    ROOT_MAGIC,
+    LINE_SLOTS,
+    MAX_SLOTS,
+    MAX_LEAVES,
+    LINE_RECORDS,
+    MAX_VERSION,
+    REVISION,
+);
+/// Counts changes of what the words mean, those of `record.rs` included.
+const REVISION: u64 = 1;
 /// First word of an extent of units, `DURIXDPU` read as little-endian bytes.
 pub(crate) const UNITS_MAGIC: u64 = u64::from_le_bytes(*b"DURIXDPU");
 /// First word of a log page.

@@ -26,7 +26,7 @@ use durix_pmem::pool::Durability;
 use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
 
 use crate::group::Edit;
-use crate::layout::{LAYOUT_VERSION, root_words};
+use crate::layout::{RECORDS_LAYOUT_VERSION, root_words};
 use crate::{DpTree, MAX_BATCH, Options, leftovers, together};
 
 /// Pairs of a step of a walk at least, unless it is the last one.
@@ -123,7 +123,7 @@ impl<M: Medium> OrderedWordMap<M> for Words<M> {
 }
 
 impl<M: Medium> RecordMap<M> for Words<M> {
-    const BLOBS: Kind = Kind { tag: *b"DPTREE V", version: LAYOUT_VERSION };
+    const BLOBS: Kind = Kind { tag: *b"DPTREE V", version: RECORDS_LAYOUT_VERSION };
     const PAGE_WORD: usize = 5;
 }
 

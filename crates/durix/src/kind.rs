@@ -138,7 +138,7 @@ pub fn named<M: Medium>(name: &str) -> Result<Entry<M>> {
 /// # Ok::<(), durix::Error>(())
 /// ```
 pub fn of<M: Medium>(kind: Kind) -> Option<Entry<M>> {
-    kinds::<M>().into_iter().find(|entry| entry.kind == kind)
+    kinds::<M>().into_iter().find(|entry| entry.opens(kind))
 }
 
 /// Whether a kind is the facade's own, the log of transactions or the table of type names, which is no index of anybody's.
@@ -152,7 +152,8 @@ pub fn of<M: Medium>(kind: Kind) -> Option<Entry<M>> {
 /// # Ok::<(), durix::Error>(())
 /// ```
 pub fn is_internal(kind: Kind) -> bool {
-    kind == crate::transaction::log::KIND || kind == crate::names::KIND
+    // Of any version: that of another build is nobody's index either.
+    [crate::transaction::log::KIND, crate::names::KIND].iter().any(|own| own.tag == kind.tag)
 }
 
 fn name(kind: Kind) -> Option<&'static str> {

@@ -112,10 +112,17 @@ impl Repaired {
 /// ```
 ///
 /// # Errors
-/// [`Error::Pool`]: `target` is full, an index is open, or one of the pools cannot be used at all. What was copied stays there.
+/// [`Error::Pool`]: `target` is full, an index is open, one of the pools cannot be used at all, or transactions that a crash has interrupted are in a
+/// log of another version. What was copied stays there.
 pub fn salvage_into<M: Medium, N: Medium>(source: &Pool<M>, target: &Pool<N>) -> Result<Repaired> {
     let mut pool = source.mended().to_vec();
     if let Err(error) = recover(source) {
+        if let Error::Pool(durix_pmem::Error::PendingRecords { kind: found, .. }) = &error
+            && kind::is_internal(*found)
+        {
+            // A log of another version. That is no damage: the build that wrote it can finish what is in it.
+            return Err(error);
+        }
         source.accept_pending_records();
         pool.push(format!("what a crash has interrupted may be found half done, in any index: {error}"));
     }
@@ -139,7 +146,7 @@ fn space_findings<M: Medium>(source: &Pool<M>, indices: &[IndexInfo]) -> Result<
 fn save<M: Medium, N: Medium>(source: &Pool<M>, info: &IndexInfo, target: &Pool<N>) -> Result<RepairedIndex> {
     let mut saved = RepairedIndex { name: info.name.clone(), ..RepairedIndex::default() };
     let (Some(from_kind), Some(to_kind)) = (kind::of::<M>(info.kind), kind::of::<N>(info.kind)) else {
-        saved.findings.push(format!("is of kind {}, which this build cannot read", info.kind));
+        saved.findings.push(Error::ForeignKind { index: info.name.clone(), found: info.kind }.to_string());
         return Ok(saved);
     };
     let from = match from_kind.salvage(source, &info.name) {

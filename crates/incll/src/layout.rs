@@ -1,9 +1,25 @@
 //! The persistent structs of the tree and its allocator, their words and their line maps.
 
-use durix_pmem::{Bits, Checksum, Off, Word, persistent};
+use durix_pmem::{Bits, Checksum, Off, Version, Word, layout, persistent};
 
-/// Version of the layout; 999 while it is under development.
-pub const LAYOUT_VERSION: u32 = 999;
+/// Version of the layout.
+pub const LAYOUT_VERSION: Version = Version::of(1, LAYOUT);
+const LAYOUT: u32 = layout!(
+    [Node, Border, Interior, Slotted, SlabHead, Bitmap, TreeRoot],
+    SLAB_MAGIC,
+    SLOTS,
+    KEYS,
+    NODE_LINES,
+    GROUP,
+    SLOTTED,
+    FACTOR,
+    PLACE_FREE,
+    slab_kind::NODES,
+    slab_kind::INTERIORS,
+    REVISION,
+);
+/// Counts changes of what the words mean.
+const REVISION: u64 = 1;
 /// First word of a slab, `DURIXSLB` read as little-endian bytes.
 pub const SLAB_MAGIC: u64 = u64::from_le_bytes(*b"DURIXSLB");
 /// Slots of a border node.
@@ -704,7 +720,7 @@ mod tests {
         );
         let longest = RecordHead::new(crate::MAX_KEY, crate::MAX_VALUE);
         assert_eq!((longest.suffix(), longest.value()), (crate::MAX_KEY, crate::MAX_VALUE));
-        assert_eq!((SLAB_MAGIC, LAYOUT_VERSION), (0x424c_5358_4952_5544, 999));
+        assert_eq!(SLAB_MAGIC, 0x424c_5358_4952_5544);
     }
 
     #[test]

@@ -88,7 +88,10 @@ pub enum Error {
     },
 
     /// The pool holds an index of a kind that this build does not know.
-    #[error("index {index:?} is of kind {found}, which this build cannot open; open it with the build that wrote it")]
+    #[error(
+        "index {index:?} is of kind {found}, which this build cannot open; open it with the build that wrote it; to bring it here, run `durix \
+         dump` there and `durix restore` here"
+    )]
     ForeignKind {
         /// The index.
         index: String,

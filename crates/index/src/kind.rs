@@ -12,7 +12,7 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Structure};
+use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Structure, Version, Versions};
 
 use crate::error::{Error, Result};
 use crate::index::{Index, Limits};
@@ -38,8 +38,10 @@ pub struct Entry<M: Medium = Hardware> {
     pub experimental: bool,
     /// Whether keys that come in ascending or descending order make its calls linear: a tree that is not balanced.
     pub unbalanced: bool,
-    /// How the pool calls it.
+    /// How the pool calls a new one.
     pub kind: Kind,
+    /// Older versions that it opens, too: [`Structure::OLDER`].
+    pub older: &'static [Version],
     /// The source file in which it was entered: tools that judge its persistence code find that by it.
     pub source: &'static str,
     open: Open<M>,
@@ -111,10 +113,16 @@ impl<M: Medium> Entry<M> {
             experimental: false,
             unbalanced: false,
             kind: S::KIND,
+            older: S::OLDER,
             source: Location::caller().file(),
             open: open::<M, S>,
             names: |_| None,
         }
+    }
+
+    /// Whether it opens indices that the pool calls so.
+    pub fn opens(&self, kind: Kind) -> bool {
+        kind.tag == self.kind.tag && Versions { writes: self.kind.version, older: self.older }.opens(kind.version)
     }
 
     /// It keeps the order of keys: [`Index::as_ordered`] returns it.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Kind, Medium, Op, Root, Session, Structure};
+use durix_pmem::{Kind, Medium, Op, Root, Session, Structure, Version};
 
 use crate::error::{Error, Result};
 use crate::index::{Cursor, Finding, Index, IndexStats, Limits, OrderedIndex};
@@ -23,6 +23,7 @@ where
     Error: From<S::Error>,
 {
     const KIND: Kind = S::KIND;
+    const OLDER: &'static [Version] = S::OLDER;
     const TALLIES: bool = S::TALLIES;
     type Options = S::Options;
     type Error = Error;

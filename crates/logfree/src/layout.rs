@@ -91,30 +91,57 @@
 //! stores within a line.
 //!
 //! # Versions that go up together
-//! A kind of index has the version of one layout, and lies on what several share:
+//! A kind of index has the version of one layout, and lies on what several share. Their digests follow this table by themselves:
 //!
 //! | a change of | raises |
 //! |---|---|
-//! | a page of nodes, its bitmap, [`Segment`], [`Link`] | [`LAYOUT_VERSION`], [`SKIP_LAYOUT_VERSION`], [`HASH_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
-//! | [`Node`] | [`LAYOUT_VERSION`] (lists), [`HASH_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
-//! | the branch of a search tree | [`LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
-//! | the node of a skip list, its upper links, its head | [`SKIP_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
-//! | arrays and directory of a hash table | [`HASH_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`] |
-//! | a record, its page, its root words | [`RECORDS_LAYOUT_VERSION`] |
+//! | a page of nodes, its bitmap, [`Segment`], [`Link`] | all |
+//! | [`Node`] | [`LIST_LAYOUT_VERSION`], [`HASH_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`], [`LIST_RECORDS_LAYOUT_VERSION`] |
+//! | the branch of a search tree | [`LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`], [`LIST_RECORDS_LAYOUT_VERSION`] |
+//! | the node of a skip list, its upper links, its head | [`SKIP_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`], [`LIST_RECORDS_LAYOUT_VERSION`] |
+//! | arrays and directory of a hash table | [`HASH_LAYOUT_VERSION`], [`RECORDS_LAYOUT_VERSION`], [`LIST_RECORDS_LAYOUT_VERSION`] |
+//! | a record, its page, its root words | [`RECORDS_LAYOUT_VERSION`], [`LIST_RECORDS_LAYOUT_VERSION`] |
 //!
 //! Maps with volatile links have a layout and a version of their own, in `soft/layout.rs`.
 
-use durix_pmem::{Bits, Checksum, Off, Word, persistent};
+use durix_pmem::{Bits, Checksum, Off, Version, Word, layout, persistent};
 
-/// Version of the layout of lists and search trees with durable links. In version 1 links had no owners, in version 2 there were no checksums.
-pub const LAYOUT_VERSION: u32 = 3;
-/// Version of the layout of skip lists. In version 1 nodes carried no number of a run, in version 2 links had no owners, in version 3 there
-/// were no checksums.
-pub const SKIP_LAYOUT_VERSION: u32 = 4;
+/// Version of the layout of search trees with durable links.
+pub const LAYOUT_VERSION: Version = Version::of(1, layout!([Branch, Leaf], SHARED));
+/// Version of the layout of lists with durable links, which are experimental.
+pub const LIST_LAYOUT_VERSION: Version = Version::unreleased(layout!([Node], SHARED));
+/// Version of the layout of skip lists.
+pub const SKIP_LAYOUT_VERSION: Version =
+    Version::of(1, layout!([TallNode, Upper], SHARED, LEVELS, INNER, HEIGHT, RUN_SHIFT, RUNS, TALL_SUM));
+/// Version of the layout of hash tables with durable links.
+pub const HASH_LAYOUT_VERSION: Version = Version::of(1, layout!([Node], SHARED, DIRECTORY));
+/// Version of the layout of records, and of maps with them.
+pub const RECORDS_LAYOUT_VERSION: Version = Version::of(1, RECORDS_LAYOUT);
+/// Version of the layout of lists with records, which are experimental.
+pub const LIST_RECORDS_LAYOUT_VERSION: Version = Version::unreleased(RECORDS_LAYOUT);
 
-/// Version of the layout of hash tables with durable links. Version 1 could not grow: its buckets were chosen by the lower bits
-/// of the spread key, and ordered by the key itself. In version 2 links had no owners, in version 3 there were no checksums.
-pub const HASH_LAYOUT_VERSION: u32 = 4;
+/// What all of them depend on.
+const SHARED: u32 =
+    layout!([Segment], MIN_PAGE, MAX_PAGE, NODE, CELLS, DIRTY, DELETED, LEAF, OWNER, END, CUT, LEVEL_SHIFT, REVISION,);
+const RECORDS_LAYOUT: u32 = layout!(
+    [Node, TallNode, Upper, Leaf, Branch],
+    SHARED,
+    LEVELS,
+    INNER,
+    DIRECTORY,
+    MAX_RECORD_PAGE,
+    HEAD_TAG,
+    RECORDS,
+    PART,
+    RECORD_MARKS,
+    RECORD_SUM,
+    RECORD_HEAD,
+    PART_HEAD,
+    ROOT_RECORDS,
+    ROOT_HASH_BITS,
+);
+/// Counts changes of what the words mean: owners of links, checksums.
+const REVISION: u64 = 4;
 
 /// Words of the directory of a hash table.
 pub(crate) const DIRECTORY: usize = 56;
@@ -142,8 +169,6 @@ pub(crate) const ROOT_RUN: usize = 3;
 pub(crate) const ROOT_RECORDS: usize = 4;
 /// Root word: bits of a key's hash that count, and one, so that it is never zero (byte strings for keys).
 pub(crate) const ROOT_HASH_BITS: usize = 5;
-/// Version of the layout of records, and of maps with them. In version 1 there were no checksums.
-pub const RECORDS_LAYOUT_VERSION: u32 = 2;
 
 /// Largest page of records: bitmap and [`RECORDS`] fit one line.
 pub(crate) const MAX_RECORD_PAGE: u64 = 16 << 10;

@@ -46,7 +46,10 @@ mod words;
 pub use error::{Error, Result};
 pub use finding::Finding;
 pub use index::kinds;
-pub use layout::{HASH_LAYOUT_VERSION, LAYOUT_VERSION, RECORDS_LAYOUT_VERSION, SKIP_LAYOUT_VERSION};
+pub use layout::{
+    HASH_LAYOUT_VERSION, LAYOUT_VERSION, LIST_LAYOUT_VERSION, LIST_RECORDS_LAYOUT_VERSION, RECORDS_LAYOUT_VERSION,
+    SKIP_LAYOUT_VERSION,
+};
 pub use linked::bst::Bst;
 pub use linked::hash::HashTable;
 pub use linked::list::List;

@@ -6,7 +6,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure};
+use durix_pmem::{Hardware, Kind, Medium, Op, Pool, Root, Session, Structure, Version};
 
 use crate::error::{Error, Result};
 use crate::finding::Finding;
@@ -46,6 +46,7 @@ impl<S: WordMap<M>, M: Medium> fmt::Debug for Words<S, M> {
 
 impl<S: WordMap<M> + Structure<M, Error = Error>, M: Medium> Structure<M> for Words<S, M> {
     const KIND: Kind = S::KIND;
+    const OLDER: &'static [Version] = S::OLDER;
     const TALLIES: bool = S::TALLIES;
     type Options = S::Options;
     type Error = Error;

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use crate::version::{Version, Versions};
+
 /// Result of this crate's fallible calls.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -320,22 +322,40 @@ pub enum Error {
         holder: String,
     },
 
-    /// The pool has another format.
+    /// The pool has a format that this build does not open: another version, or an unreleased one (999) of another build.
     #[error(
-        "{name} has format {found}, and this build reads format {supported}; open it with the version that wrote it"
+        "{name} has format {found}, and this build opens {known}; open it with the build that wrote it; to bring it here, run `durix dump` \
+         there and `durix restore` here"
     )]
     Format {
         /// The file.
         name: String,
         /// Its format.
-        found: u32,
-        /// The format of this build.
-        supported: u32,
+        found: Version,
+        /// The formats that this build opens.
+        known: Versions,
+    },
+
+    /// A file beside the pool has a version that this build does not open. It is not damaged.
+    #[error(
+        "the {what} {file} has version {found}, and this build opens {known}; open the pool with the build that wrote it; to bring it here, \
+         run `durix dump` there and `durix restore` here"
+    )]
+    OtherVersion {
+        /// What the file is.
+        what: &'static str,
+        /// The file.
+        file: String,
+        /// Its version.
+        found: Version,
+        /// The versions that this build opens.
+        known: Versions,
     },
 
     /// The pool uses features that this build does not know.
     #[error(
-        "{name} uses features that this build does not know (bits {unknown:#x}); open it with the version that wrote it"
+        "{name} uses features that this build does not know (bits {unknown:#x}); open it with the build that wrote it; to bring it here, \
+         run `durix dump` there and `durix restore` here"
     )]
     Features {
         /// The file.
@@ -344,22 +364,10 @@ pub enum Error {
         unknown: u32,
     },
 
-    /// The pool is laid out in another way.
-    #[error(
-        "{name} has layout {found:#010x}, and this build has layout {expected:#010x}; open it with the version that wrote it"
-    )]
-    Layout {
-        /// The file.
-        name: String,
-        /// Its layout id.
-        found: u32,
-        /// That of this build.
-        expected: u32,
-    },
-
     /// The pool stores hashes of another function.
     #[error(
-        "{name} stores hashes of function {found}, and this build has function {expected}; open it with the version that wrote it"
+        "{name} stores hashes of function {found}, and this build has function {expected}; open it with the build that wrote it; to bring it \
+         here, run `durix dump` there and `durix restore` here"
     )]
     HashFunction {
         /// The file.
@@ -479,8 +487,8 @@ pub enum Error {
 
     /// An index is of another kind or layout version.
     #[error(
-        "index {name:?} is of kind {found}, and it was to be opened as {expected}; open it as what it is (of another version: \
-         copy it with the program that made it), or drop it"
+        "index {name:?} is of kind {found}, and it was to be opened as {expected}; open it as what it is, or drop it; if only the \
+         version differs, open it with the build that wrote it; to bring it here, run `durix dump` there and `durix restore` here"
     )]
     WrongKind {
         /// The name.

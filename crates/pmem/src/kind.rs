@@ -2,13 +2,15 @@
 
 use std::fmt;
 
+use crate::version::Version;
+
 /// What a structure is: a tag, and the version of its layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kind {
     /// Eight bytes, by custom ASCII filled up with zeroes.
     pub tag: [u8; 8],
     /// Version of the structure's layout.
-    pub version: u32,
+    pub version: Version,
 }
 
 impl fmt::Display for Kind {

@@ -22,6 +22,7 @@
 //! | [`publish`] | typestate: an object becomes reachable only after it is durable |
 //! | [`testing`] | media that drop write-backs or kill, a backing whose calls fail |
 //! | [`Checksum`] | of what lies together in persistent memory |
+//! | [`Version`], [`layout!`] | which build opens which file |
 
 mod arch;
 pub mod backing;
@@ -54,6 +55,7 @@ pub mod session_log;
 pub mod space;
 pub mod testing;
 pub mod unsettled;
+mod version;
 mod wide;
 mod word;
 mod write_back;
@@ -85,6 +87,7 @@ pub use session_log::{Chain, Segment, SessionLogs};
 pub use space::{Allocation, Change, Extent, Grow, LenAt, Owner, Prepared, Reserved, Space, SpaceStats};
 pub use testing::{Killable, Mutating, Mutation, Plan, Site, SiteKind};
 pub use unsettled::{PutOff, Settles, Unsettled};
+pub use version::{Laid, Layout, RELEASED, UNRELEASED, Version, Versions};
 pub use wide::Wide;
 pub use word::{Bits, MAX_OBJECT, Persistent, Word};
 #[doc(hidden)]

@@ -155,5 +155,13 @@ macro_rules! persistent {
         // the one declared here, with exactly these fields: no attribute but documentation is taken. The proof is made by functions
         // of this crate, reached by `$crate`: a caller can give `assert!`, `core` or any other name a meaning of their own.
         unsafe impl $crate::Persistent for $name {}
+        impl $crate::Laid for $name {
+            const LAYOUT: u64 = $crate::Layout::new()
+                .name(stringify!($name))
+                .number(size_of::<$name>() as u64)
+                .number(align_of::<$name>() as u64)
+                $( .name(stringify!($field)).number(::std::mem::offset_of!($name, $field) as u64).number(size_of::<$ty>() as u64) )*
+                .whole();
+        }
     )* };
 }

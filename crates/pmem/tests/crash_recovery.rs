@@ -24,7 +24,7 @@ macro_rules! register {
         }
 
         impl Structure<M> for $name {
-            const KIND: Kind = Kind { tag: *$tag, version: 1 };
+            const KIND: Kind = Kind { tag: *$tag, version: durix_pmem::Version::new(1) };
             type Options = ();
             type Error = Error;
 

@@ -16,7 +16,7 @@ use durix_pmem::{Error, Hardware, Medium, Pool, PoolOptions, Session, Unsettled}
 struct Empty<const VERSION: u32>;
 
 impl<M: Medium, const VERSION: u32> Structure<M> for Empty<VERSION> {
-    const KIND: Kind = Kind { tag: *b"empty\0\0\0", version: VERSION };
+    const KIND: Kind = Kind { tag: *b"empty\0\0\0", version: durix_pmem::Version::new(VERSION) };
     type Options = ();
     type Error = Error;
     fn create(_: &mut Session<M>, _: &Root<M>, (): &()) -> Result<(), Error> {
@@ -31,7 +31,7 @@ impl<M: Medium, const VERSION: u32> Structure<M> for Empty<VERSION> {
 struct Holder<M: Medium>(Root<M>);
 
 impl<M: Medium> Structure<M> for Holder<M> {
-    const KIND: Kind = Kind { tag: *b"holder\0\0", version: 3 };
+    const KIND: Kind = Kind { tag: *b"holder\0\0", version: durix_pmem::Version::new(3) };
     type Options = ();
     type Error = Error;
     fn create(_: &mut Session<M>, _: &Root<M>, (): &()) -> Result<(), Error> {
@@ -80,6 +80,26 @@ impl Bench {
 
 fn options() -> PoolOptions {
     PoolOptions::new().initial_size(1).chunk_size(4096).max_indices(2).lanes(2).boot_id([1; 16])
+}
+
+/// What to do with a file of another version.
+const ELSEWHERE: &str =
+    "open it with the build that wrote it; to bring it here, run `durix dump` there and `durix restore` here";
+
+/// The version of the pools of this build, as its header says it.
+struct Version {
+    number: u32,
+    layout: u32,
+    /// As messages say it.
+    own: String,
+}
+
+fn own_version(bench: &Bench) -> Version {
+    bench.damaged(0, &[]);
+    let image = std::fs::read(bench.path()).unwrap();
+    let [number, layout] = [8, 64].map(|at| u32::from_le_bytes(image[at..at + 4].try_into().unwrap()));
+    let version = durix_pmem::Version::from_word(u64::from(layout) << 32 | u64::from(number));
+    Version { number, layout, own: version.to_string() }
 }
 
 /// A header word with a check that holds.
@@ -204,27 +224,25 @@ fn a_second_opener_is_refused() {
 #[test]
 fn other_formats_features_layouts_and_hashes_are_named() {
     let bench = Bench::new();
-    let cases = [
-        (8, 1000, "PATH has format 1000, and this build reads format 999; open it with the version that wrote it"),
-        (8, 1, "PATH has format 1, and this build reads format 999; open it with the version that wrote it"),
-    ];
-    for (offset, value, text) in cases {
+    let Version { number, layout, own } = own_version(&bench);
+    let other = |found: &str| format!("PATH has format {found}, and this build opens {own}; {ELSEWHERE}");
+    for (offset, value, found) in
+        [(8, number + 1, format!("{}-{layout:08x}", number + 1)), (64, 0x1234, format!("{number}-00001234"))]
+    {
         bench.damaged(offset, &stamp(offset as u64, value));
-        assert_eq!(bench.text(options().open(bench.path())), text);
+        assert_eq!(bench.text(options().open(bench.path())), other(&found));
+        assert_eq!(bench.text(options().for_repair().read_only(true).open(bench.path())), other(&found));
     }
+    // A version that keeps no layout id.
+    bench.damaged(8, &[stamp(8, 7), [0; 8]].concat()[..8]);
+    let mut image = std::fs::read(bench.path()).unwrap();
+    image[64..72].fill(0);
+    std::fs::write(bench.path(), image).unwrap();
+    assert_eq!(bench.text(options().open(bench.path())), other("7"));
     // The rest is covered by the creation checksum as well.
     let cases = [
-        (56, 6, "PATH uses features that this build does not know (bits 0x6); open it with the version that wrote it"),
-        (
-            64,
-            0x1234,
-            "PATH has layout 0x00001234, and this build has layout 0xff8d5f97; open it with the version that wrote it",
-        ),
-        (
-            72,
-            2,
-            "PATH stores hashes of function 2, and this build has function 1; open it with the version that wrote it",
-        ),
+        (56, 6, format!("PATH uses features that this build does not know (bits 0x6); {ELSEWHERE}")),
+        (72, 2, format!("PATH stores hashes of function 2, and this build has function 1; {ELSEWHERE}")),
     ];
     for (offset, value, text) in cases {
         bench.damaged(offset, &stamp(offset as u64, value));
@@ -646,15 +664,11 @@ fn indices_that_are_not_what_was_asked_for() {
     let wrong = "index \"a\" is of kind empty v1, and it was to be opened as";
     assert_eq!(
         bench.text(pool.open_structure::<Empty<2>>("a", &())),
-        format!(
-            "{wrong} empty v2; open it as what it is (of another version: copy it with the program that made it), or drop it"
-        )
+        format!("{wrong} empty v2; open it as what it is, or drop it; if only the version differs, {ELSEWHERE}")
     );
     assert_eq!(
         bench.text(pool.open_existing::<Holder<Hardware>>("a", &())),
-        format!(
-            "{wrong} holder v3; open it as what it is (of another version: copy it with the program that made it), or drop it"
-        )
+        format!("{wrong} holder v3; open it as what it is, or drop it; if only the version differs, {ELSEWHERE}")
     );
     assert_eq!(bench.text(pool.open_existing::<Empty<1>>("b", &())), "the pool has no index named \"b\"");
     assert_eq!(bench.text(pool.rename("b", "c")), "the pool has no index named \"b\"");
@@ -664,9 +678,7 @@ fn indices_that_are_not_what_was_asked_for() {
     drop(a);
     assert_eq!(
         bench.text(pool.open_structure::<Empty<2>>("a", &())),
-        format!(
-            "{wrong} empty v2; open it as what it is (of another version: copy it with the program that made it), or drop it"
-        ),
+        format!("{wrong} empty v2; open it as what it is, or drop it; if only the version differs, {ELSEWHERE}"),
         "the same when it is not open"
     );
     pool.open_structure::<Empty<1>>("b", &()).unwrap();
@@ -823,6 +835,139 @@ fn sessions_run_out_with_a_message() {
     let mut session = sessions.into_iter().next().unwrap();
     drop(pool.space().reserve_extent(&session.enter().unwrap(), durix_pmem::Owner(0), 4096).unwrap());
     pool.close().unwrap();
+}
+
+// ---- other versions ----
+
+/// Gives both headers of a file beside a pool, each of so many bytes, another version; all else stays right.
+fn with_version(file: &Path, header: usize, version: durix_pmem::Version) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let mut changed = 0;
+    for at in [0, 4096] {
+        let header = &mut bytes[at..at + header];
+        if header.iter().any(|byte| *byte != 0) {
+            header[16..24].copy_from_slice(&version.to_word().to_le_bytes());
+            let checksum = xxhash_rust::xxh3::xxh3_64(&header[8..]);
+            header[..8].copy_from_slice(&checksum.to_le_bytes());
+            changed += 1;
+        }
+    }
+    assert!(changed > 0);
+    std::fs::write(file, bytes).unwrap();
+}
+
+const JOURNAL_HEADER: usize = 112;
+const SUMS_HEADER: usize = 80;
+
+fn versions_of(text: &str) -> String {
+    let own = text.split_once("this build opens ").unwrap().1.split_once(';').unwrap().0;
+    own.to_owned()
+}
+
+#[test]
+fn a_journal_or_checksums_of_another_version_are_not_taken_for_damaged() {
+    let bench = Bench::new();
+    let pool = killed(&bench, "a", 1);
+    let sums = DiskJournal::sums_of(&pool);
+    std::fs::copy(DiskJournal::sums_of(&bench.dir.path().join("a.open")), &sums).unwrap();
+    let whole = [&pool, &journal(&pool), &sums].map(|path| std::fs::read(path).unwrap());
+    let files = || [&pool, &journal(&pool), &sums].map(|path| std::fs::read(path).unwrap());
+    let open = [options(), options().durability(Level::Immediate), options().accept_unclean(true)];
+    let open = open.into_iter().chain([options().read_only(true), options().read_only(true).for_repair()]);
+    let open: Vec<_> = open.map(|options| options.accept_copy(true)).collect();
+    for version in [durix_pmem::Version::new(77), durix_pmem::Version::unreleased(0x1234)] {
+        let cases =
+            [(journal(&pool), JOURNAL_HEADER, "the journal"), (sums.clone(), SUMS_HEADER, "the file of checksums")];
+        for (file, header, what) in cases {
+            with_version(&file, header, version);
+            let before = files();
+            for options in &open {
+                let error = options.open(&pool).map(drop).unwrap_err();
+                assert!(matches!(error, Error::OtherVersion { found, .. } if found == version), "{error}");
+                let text = error.to_string();
+                let own = versions_of(&text);
+                let file = file.display();
+                let elsewhere = ELSEWHERE.replacen("it", "the pool", 1).replacen("wrote the pool", "wrote it", 1);
+                assert_eq!(
+                    text,
+                    format!("{what} {file} has version {version}, and this build opens {own}; {elsewhere}")
+                );
+                assert!(!text.contains("damage"), "{text}");
+            }
+            assert_eq!(files(), before, "nothing was changed");
+            [&pool, &journal(&pool), &sums]
+                .into_iter()
+                .zip(&whole)
+                .for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        }
+    }
+    // As they were, they open.
+    assert_eq!(options().accept_copy(true).open(&pool).unwrap().indices().unwrap().len(), 1);
+}
+
+/// The journal of another pool, of a version that nobody here can read, is not written over. That of the own pool, which was closed, is.
+#[test]
+fn a_journal_of_another_version_beside_a_closed_pool() {
+    let bench = Bench::new();
+    let (pool, other) = (bench.dir.path().join("closed"), killed(&bench, "a", 0));
+    let create = || options().durability(Level::Immediate).create(&pool).unwrap().close().unwrap();
+    create();
+    let open = || options().durability(Level::Immediate).open(&pool).and_then(|pool| pool.close());
+    let own = std::fs::read(journal(&pool)).unwrap();
+    std::fs::copy(journal(&other), journal(&pool)).unwrap();
+    open().unwrap();
+    std::fs::copy(journal(&other), journal(&pool)).unwrap();
+    with_version(&journal(&pool), JOURNAL_HEADER, durix_pmem::Version::new(77));
+    let theirs = std::fs::read(journal(&pool)).unwrap();
+    assert!(matches!(open(), Err(Error::StrayJournal { .. })));
+    assert_eq!(std::fs::read(journal(&pool)).unwrap(), theirs);
+    std::fs::write(journal(&pool), own).unwrap();
+    with_version(&journal(&pool), JOURNAL_HEADER, durix_pmem::Version::new(77));
+    open().unwrap();
+}
+
+/// A killed pool of another version was recovered by this build's rules before anybody looked at its version.
+#[test]
+fn a_pool_of_another_version_is_refused_before_its_journal_is_replayed() {
+    let bench = Bench::new();
+    let pool = killed(&bench, "a", 1);
+    let mut image = std::fs::read(&pool).unwrap();
+    image[64..72].copy_from_slice(&stamp(64, 0x1234));
+    std::fs::write(&pool, &image).unwrap();
+    let before = [&pool, &journal(&pool)].map(|path| std::fs::read(path).unwrap());
+    let error = options().accept_copy(true).open(&pool).map(drop).unwrap_err();
+    assert!(matches!(error, Error::Format { .. }), "{error}");
+    assert_eq!([&pool, &journal(&pool)].map(|path| std::fs::read(path).unwrap()), before);
+}
+
+/// A structure of version 2 that opens version 1, too: as a later build has it.
+struct Later(u32);
+
+impl<M: Medium> Structure<M> for Later {
+    const KIND: Kind = Kind { version: durix_pmem::Version::new(2), ..<Empty<1> as Structure<M>>::KIND };
+    const OLDER: &'static [durix_pmem::Version] = &[durix_pmem::Version::new(1)];
+    type Options = ();
+    type Error = Error;
+    fn create(_: &mut Session<M>, _: &Root<M>, (): &()) -> Result<(), Error> {
+        Ok(())
+    }
+    fn open(session: &mut Session<M>, root: Root<M>, (): &()) -> Result<Self, Error> {
+        Ok(Later(root.version(&session.enter()?)?.number()))
+    }
+}
+
+#[test]
+fn a_later_build_opens_the_older_versions_that_it_names() {
+    let bench = Bench::new();
+    let pool = bench.pool();
+    drop(pool.open_structure::<Empty<1>>("old", &()).unwrap());
+    assert_eq!(pool.open_existing::<Later>("old", &()).unwrap().0, 1);
+    assert_eq!(pool.open_structure::<Later>("new", &()).unwrap().0, 2);
+    assert!(matches!(pool.open_existing::<Empty<1>>("new", &()), Err(Error::WrongKind { .. })), "an earlier build");
+    drop(pool.open_structure::<Empty<1>>("old", &()).unwrap());
+    pool.drop_index("new").unwrap();
+    drop(pool.open_structure::<Empty<3>>("latest", &()).unwrap());
+    assert!(matches!(pool.open_existing::<Later>("latest", &()), Err(Error::WrongKind { .. })));
 }
 
 // ---- journals ----
@@ -1128,7 +1273,7 @@ fn a_journal_that_fails_says_so_to_everybody() {
 /// Those that take an interrupted process, a service or a damaged log to provoke, which other tests do: here is what they say.
 #[test]
 fn errors_of_logs_services_and_blocks_say_what_to_do() {
-    let kind = Kind { tag: *b"TESTLOGS", version: 3 };
+    let kind = Kind { tag: *b"TESTLOGS", version: durix_pmem::Version::new(3) };
     let (name, service) = (|| "log".to_owned(), || "the service \"merge\"".to_owned());
     let waited = std::time::Duration::from_millis(1500);
     let full = || Box::new(Error::Full { needed: 4096 });

@@ -20,7 +20,7 @@ struct Linked {
 }
 
 impl Structure<M> for Linked {
-    const KIND: Kind = Kind { tag: *b"linked\0\0", version: 1 };
+    const KIND: Kind = Kind { tag: *b"linked\0\0", version: durix_pmem::Version::new(1) };
     type Options = ();
     type Error = Error;
 

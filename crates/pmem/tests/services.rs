@@ -250,7 +250,7 @@ struct Owner {
 }
 
 impl Structure<M> for Owner {
-    const KIND: Kind = Kind { tag: *b"servant\0", version: 1 };
+    const KIND: Kind = Kind { tag: *b"servant\0", version: durix_pmem::Version::new(1) };
     type Options = Arc<(AtomicBool, AtomicBool)>;
     type Error = Error;
 

@@ -27,10 +27,30 @@
 //! The root's user words: word [`WATERMARK`] is the version up to which all transactions have committed, word [`EXTENTS`] a number of
 //! extents that there are at least, word [`RECOVERED`] says when the set was recovered.
 
-use durix_pmem::{Bits, Checksum, Off, Word, persistent};
+use durix_pmem::{Bits, Checksum, Off, Version, Word, layout, persistent};
 
-/// Version of this layout; 999 while in development.
-pub const LAYOUT_VERSION: u32 = 999;
+/// Version of this layout.
+pub const LAYOUT_VERSION: Version = Version::of(1, LAYOUT);
+const LAYOUT: u32 = layout!(
+    [Head, Tail, ExtentHead],
+    EXTENT_MAGIC,
+    V0,
+    V1,
+    CODE,
+    WRITING,
+    ERASED,
+    FRESH,
+    LONG,
+    SUM,
+    LONG_KEY,
+    LONG_VALUE,
+    CLASSES,
+    EXTENTS,
+    RECOVERED,
+    REVISION,
+);
+/// Counts changes of what the words mean.
+const REVISION: u64 = 1;
 
 /// Longest key, in bytes.
 pub const MAX_KEY: usize = 16 << 10;
@@ -465,7 +485,7 @@ mod tests {
         assert_eq!(offset_of!(ExtentHead, unused), 32);
         assert_eq!(EXTENT_MAGIC, 0x3130_7465_734f_5343);
         assert_eq!(extent_sum(4096, 3, 1000), 0xd484_edc2);
-        assert_eq!((WATERMARK, EXTENTS, RECOVERED, LAYOUT_VERSION), (0, 1, 2, 999));
+        assert_eq!((WATERMARK, EXTENTS, RECOVERED), (0, 1, 2));
         assert_eq!((MAX_KEY, MAX_VALUE, MAX_TRANSACTION), (16384, 1_048_576, 65535));
         let info = Info::of(0x1234, 0xabcde).in_transaction(0x5678);
         assert_eq!(info.to_bits(), 0xabcde << 34 | 0x1234 << 18 | 0x5678 << 2 | 1);

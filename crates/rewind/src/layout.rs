@@ -1,9 +1,13 @@
 //! What lies in the pool. All of it is made of units of whole lines, which the arena hands out.
 
-use durix_pmem::{Bits, LINE, Off, Word, persistent};
+use durix_pmem::{Bits, LINE, Off, Version, Word, layout, persistent};
 
 /// Version of everything in this module.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: Version = Version::unreleased(LAYOUT);
+const LAYOUT: u32 =
+    layout!([ExtentHead, Anchor, Header, Node, Record, TreeNode], EXTENT_MAGIC, SLOTS_A_LINE, USER_CELLS, REVISION);
+/// Counts changes of what the words mean.
+const REVISION: u64 = 1;
 
 /// First word of an extent.
 pub(crate) const EXTENT_MAGIC: u64 = u64::from_le_bytes(*b"REWIND\0\x01");

@@ -55,7 +55,7 @@ struct Counter {
 }
 
 impl Structure<M> for Counter {
-    const KIND: Kind = Kind { tag: *b"counter\0", version: 1 };
+    const KIND: Kind = Kind { tag: *b"counter\0", version: durix_pmem::Version::new(1) };
     type Options = u64;
     type Error = Error;
 

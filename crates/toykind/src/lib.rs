@@ -21,7 +21,9 @@ use durix_index::{
     Cursor, Direction, Entry, Error, Finding, Index, IndexStats, KeyRange, Limits, Openable, OrderedIndex, Result,
 };
 use durix_pmem::pool::Durability;
-use durix_pmem::{Hardware, Kind, Lock, LockGuard, Medium, Off, Op, Root, Session, Structure, Word, persistent};
+use durix_pmem::{
+    Hardware, Kind, Lock, LockGuard, Medium, Off, Op, Root, Session, Structure, Version, Word, layout, persistent,
+};
 
 /// The kinds of index of this crate.
 pub fn kinds<M: Medium>() -> Vec<Entry<M>> {
@@ -53,7 +55,7 @@ impl<M: Medium> fmt::Debug for Toy<M> {
 }
 
 impl<M: Medium> Structure<M> for Toy<M> {
-    const KIND: Kind = Kind { tag: *b"TOYKIND\0", version: 1 };
+    const KIND: Kind = Kind { tag: *b"TOYKIND\0", version: Version::unreleased(layout!([Line], USED)) };
     type Options = ();
     type Error = durix_pmem::Error;
 

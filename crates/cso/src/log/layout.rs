@@ -1,6 +1,6 @@
 //! The persistent structs of the logs, their words and their line maps.
 
-use durix_pmem::{Bits, Word, persistent};
+use durix_pmem::{Bits, Version, Word, layout, persistent};
 
 /// First word of every log, `DURIXLOG` read as little-endian bytes.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXLOG");
@@ -8,8 +8,14 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXLOG");
 /// First word of every shared log.
 pub const SHARED_MAGIC: u64 = u64::from_le_bytes(*b"DURIXSHL");
 
-/// Version of the format; 999 while it is under development.
-pub const VERSION: u32 = 999;
+/// Version of the format. Logs are not released with the kinds of index.
+pub const VERSION: Version = Version::unreleased(LAYOUT);
+const LAYOUT: u32 =
+    layout!([Header, SharedHeader, Line, RandomLine, HalfSlot, LineSlot, PairSlot], MAGIC, SHARED_MAGIC, REVISION);
+/// What stands for the version in half a word: its digest, or once it is released its number.
+pub(crate) const MARK: u32 = if VERSION.is_released() { VERSION.number() } else { VERSION.layout() };
+/// Counts changes of what the words mean.
+const REVISION: u64 = 1;
 
 persistent! {
     /// The two lines in front of a log's data.
@@ -22,7 +28,7 @@ persistent! {
     pub struct Header: align(64) {
         /// [`MAGIC`], or anything else where no log is.
         pub magic: Word,
-        /// `VERSION << 32 | kind`.
+        /// `MARK << 32 | kind`.
         pub kind: Word,
         /// Bytes of a unit (slot or line).
         pub unit: Word,
@@ -418,7 +424,7 @@ mod tests {
 
     #[test]
     fn layout_is_frozen() {
-        assert_eq!(VERSION, 999);
+        assert_eq!(VERSION.number(), 999);
         assert_eq!(MAGIC, 0x474f_4c58_4952_5544);
         let header = [
             offset_of!(Header, magic),

@@ -50,7 +50,7 @@ use std::sync::atomic::Ordering;
 use durix_pmem::{LINE, Medium, Off, Op, Word};
 
 use super::error::{Error, Result};
-use super::layout::{Head, Header, Line, MAGIC, VERSION};
+use super::layout::{Head, Header, Line, MAGIC, MARK};
 use super::position::{Finding, Position};
 
 /// A range of a pool: where a log lives.
@@ -103,7 +103,7 @@ pub(super) struct Shape {
 
 impl Shape {
     fn words(&self) -> [u64; 7] {
-        let kind = u64::from(VERSION) << 32 | u64::from(self.kind);
+        let kind = u64::from(MARK) << 32 | u64::from(self.kind);
         [MAGIC, kind, self.unit, self.units, self.params[0], self.params[1], self.params[2]]
     }
 
@@ -245,8 +245,8 @@ impl Ring {
         }
         let found = get(&header.kind);
         let version = found >> 32;
-        if version != u64::from(VERSION) {
-            return Err(Error::Mismatch { off, what: "version", found: version, expected: VERSION.into() });
+        if version != u64::from(MARK) {
+            return Err(Error::Mismatch { off, what: "version", found: version, expected: MARK.into() });
         }
         let params = [get(&header.params[0]), get(&header.params[1]), get(&header.params[2])];
         let shape = Shape { kind: found as u32, unit: get(&header.unit), units: get(&header.units), params };

@@ -92,7 +92,7 @@ impl<L: Log> SharedLog<L> {
         // PERSIST CS-S2: each lane ends its formatting with a fence
         let lanes = (0..count).map(|lane| L::format(op, lane_of(region, lane, lane_len), &options.lane));
         let lanes = lanes.map(|lane| lane.map(Lock::new)).collect::<Result<_>>()?;
-        let words = [u64::from(VERSION), count, lane_len];
+        let words = [VERSION.to_word(), count, lane_len];
         for (word, value) in [&header.version, &header.lanes, &header.lane_len].into_iter().zip(words) {
             op.store(word, value, Ordering::Relaxed);
         }
@@ -122,8 +122,8 @@ impl<L: Log> SharedLog<L> {
             return Err(Error::NotALog { off, found: magic });
         }
         let [version, count, lane_len] = [get(&header.version), get(&header.lanes), get(&header.lane_len)];
-        if version != u64::from(VERSION) {
-            return Err(Error::Mismatch { off, what: "version", found: version, expected: VERSION.into() });
+        if version != VERSION.to_word() {
+            return Err(Error::Mismatch { off, what: "version", found: version, expected: VERSION.to_word() });
         }
         let found = get(&header.check);
         if found != check([version, count, lane_len]) {

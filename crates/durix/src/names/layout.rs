@@ -10,7 +10,7 @@
 //!
 //! A record counts if its hash holds. Its place is free otherwise.
 
-use durix_pmem::{Word, persistent};
+use durix_pmem::{Version, Word, layout, persistent};
 
 persistent! {
     /// A type's name: two lines.
@@ -19,6 +19,11 @@ persistent! {
         pub(crate) words: [Word; 16],
     }
 }
+
+/// Version of the table.
+pub(crate) const VERSION: Version = Version::of(1, layout!([NameRecord], NAME_AT, EXTENT, REVISION));
+/// Counts changes of what the words mean.
+const REVISION: u64 = 1;
 
 /// Bytes of a record.
 pub(crate) const RECORD: usize = size_of::<NameRecord>();

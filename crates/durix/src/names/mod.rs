@@ -26,7 +26,7 @@ use crate::{Error, Result};
 /// The name of the table's index.
 pub(crate) const NAME: &str = "#types";
 /// What it is.
-pub(crate) const KIND: Kind = Kind { tag: *b"TYPENAME", version: 1 };
+pub(crate) const KIND: Kind = Kind { tag: *b"TYPENAME", version: layout::VERSION };
 
 /// The table of a pool.
 struct Table<M: Medium> {

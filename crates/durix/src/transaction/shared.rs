@@ -263,7 +263,7 @@ impl<M: Medium> Transactions<M> {
 impl<M: Medium> BeforeDrop<M> for Transactions<M> {
     fn before_drop(&self, session: &mut Session<M>, index: &IndexInfo) -> durix_pmem::Result<()> {
         // Whoever makes the log holds the place of it, and may wait for its name.
-        if index.kind == log::KIND {
+        if index.kind.tag == log::KIND.tag {
             return Ok(());
         }
         if !kind::is_internal(index.kind) {

@@ -17,7 +17,7 @@ pub struct Model<M: Medium> {
 }
 
 impl<M: Medium> Structure<M> for Model<M> {
-    const KIND: Kind = Kind { tag: *b"TESTTREE", version: 1 };
+    const KIND: Kind = Kind { tag: *b"TESTTREE", version: durix_pmem::Version::new(1) };
     type Options = ();
     type Error = durix_pmem::Error;
 

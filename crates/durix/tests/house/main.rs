@@ -5,6 +5,7 @@ mod errors;
 mod labels;
 mod links;
 mod packages;
+mod versions;
 
 use std::path::{Path, PathBuf};
 

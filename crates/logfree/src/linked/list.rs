@@ -5,7 +5,7 @@ use durix_pmem::{Hardware, Kind, Medium, Off, OffsetSet, Op, Root, Session, Stru
 
 use crate::error::{Error, Result};
 use crate::finding::Finding;
-use crate::layout::{LAYOUT_VERSION, Link, ROOT_HEAD};
+use crate::layout::{LIST_LAYOUT_VERSION, Link, ROOT_HEAD};
 use crate::linked::chain::{self, Chain, Nothing};
 use crate::linked::link_cache::on_chain;
 use crate::map::{Found, OrderedWordMap, WordMap};
@@ -25,7 +25,7 @@ pub struct ListCore<M: Medium> {
 }
 
 impl<M: Medium> Structure<M> for ListCore<M> {
-    const KIND: Kind = Kind { tag: *b"LF-LIST ", version: LAYOUT_VERSION };
+    const KIND: Kind = Kind { tag: *b"LF-LIST ", version: LIST_LAYOUT_VERSION };
     const TALLIES: bool = true;
     type Options = Options;
     type Error = Error;

@@ -2,7 +2,7 @@
 
 use durix_pmem::{Kind, Medium};
 
-use crate::layout::{RECORDS_LAYOUT_VERSION, ROOT_PAGE};
+use crate::layout::{LIST_RECORDS_LAYOUT_VERSION, RECORDS_LAYOUT_VERSION, ROOT_PAGE};
 use crate::linked::{bst::BstCore, hash::HashCore, list::ListCore, skip::SkipCore};
 use crate::map::WordMap;
 
@@ -15,7 +15,7 @@ pub trait RecordMap<M: Medium>: WordMap<M> {
 }
 
 impl<M: Medium> RecordMap<M> for ListCore<M> {
-    const BLOBS: Kind = Kind { tag: *b"LF-LISTV", version: RECORDS_LAYOUT_VERSION };
+    const BLOBS: Kind = Kind { tag: *b"LF-LISTV", version: LIST_RECORDS_LAYOUT_VERSION };
 }
 
 impl<M: Medium> RecordMap<M> for BstCore<M> {

@@ -12,10 +12,15 @@
 //! them only because stores to one line reach memory in order. The checksum is in the word that decides, so it changes with it.
 //! A free line has one too, of where it lies: no line is all zero.
 
-use durix_pmem::{Bits, Checksum, Word, persistent};
+use durix_pmem::{Bits, Checksum, Version, Word, layout, persistent};
 
-/// Version of the layout of structures with links in volatile memory. In version 1 there were no checksums.
-pub const LAYOUT_VERSION: u32 = 2;
+/// Version of the layout of hash tables with links in volatile memory.
+pub const LAYOUT_VERSION: Version = Version::of(1, LAYOUT);
+/// The same of lists and skip lists, which are experimental.
+pub const ORDERED_LAYOUT_VERSION: Version = Version::unreleased(LAYOUT);
+const LAYOUT: u32 = layout!([Member], MEMBER, WHAT, REVISION);
+/// Counts changes of what the words mean: checksums.
+const REVISION: u64 = 2;
 
 /// Bytes of a member.
 pub(super) const MEMBER: u64 = 64;
@@ -94,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_format_is_frozen() {
-        assert_eq!((LAYOUT_VERSION, size_of::<Member>()), (2, 64));
+        assert_eq!(size_of::<Member>(), 64);
         assert_eq!([offset_of!(Member, state), offset_of!(Member, key), offset_of!(Member, values)], [0, 8, 16]);
         let states = [State::free(64), State::live(64, 7, 8, 0), State::live(64, 7, 8, 1)];
         assert_eq!(states.map(|state| state.to_bits() & WHAT), [0, 1, 3]);

@@ -6,7 +6,7 @@ use durix_pmem::pool::Poison;
 use durix_pmem::{Hardware, Kind, Medium, Op, Root, Session, Structure};
 
 use super::SoftOptions;
-use super::layout::LAYOUT_VERSION;
+use super::layout::ORDERED_LAYOUT_VERSION;
 use super::links::{Entry, Links, hold_live, is_deleted, read, wait_for_unlink};
 use super::nodes::LEVELS;
 use super::recover::recover;
@@ -51,7 +51,7 @@ pub struct SoftOrderedCore<M: Medium, const N: usize> {
 }
 
 impl<M: Medium, const N: usize> Structure<M> for SoftOrderedCore<M, N> {
-    const KIND: Kind = Kind { tag: if N == 1 { *b"LF-SOFTL" } else { *b"LF-SOFTS" }, version: LAYOUT_VERSION };
+    const KIND: Kind = Kind { tag: if N == 1 { *b"LF-SOFTL" } else { *b"LF-SOFTS" }, version: ORDERED_LAYOUT_VERSION };
     type Options = SoftOptions;
     type Error = Error;
 

@@ -19,13 +19,13 @@ use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
 use super::file::{JournalFile, JournalPlace};
-use super::layout::{Head, Images, Intent, MAX_PLACES, RECORD};
+use super::layout::{Head, Images, Intent, MAX_PLACES, RECORD, VERSIONS};
 use super::notes::PAGE_LINES;
 use super::replay::{Replay, longest_record, store_line};
 use super::search::Search;
 use super::sums::{Page, Sums, Verdict, read_page};
 use crate::backing::Backing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::PoolId;
 use crate::line::LINE;
 use crate::medium::Medium;
@@ -47,7 +47,8 @@ pub(crate) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Reads the journal of a pool. A byte of it is read a bounded number of times: see [`search`](super::search).
+    /// Reads the journal of a pool. A byte of it is read a bounded number of times: see [`search`](super::search). A journal of another version
+    /// is an error: it is not damaged.
     pub(crate) fn read(place: &dyn JournalPlace, pool: PoolId, salt: Option<u64>, pool_len: u64) -> Result<Self> {
         let journal = place.describe();
         let nothing = |why: &str| format!("{why}: what was changed since the last checkpoint may be missing");
@@ -55,6 +56,9 @@ impl Leftovers {
             let said = nothing(&format!("the journal {journal} is not there"));
             return Ok(Leftovers { salt, said, ..Leftovers::default() });
         };
+        if let Some((found, _)) = Replay::other_version(&*file).filter(|(_, of)| *of == pool) {
+            return Err(Error::OtherVersion { what: "journal", file: journal, found, known: VERSIONS });
+        }
         let header = Replay::headers(&*file).filter(|header| header.pool == pool).max_by_key(|header| header.turn);
         let Some(salt) = salt.or(header.map(|header| header.salt)) else {
             let said = nothing(&format!("nothing tells whether the journal {journal} is of this pool"));
@@ -184,7 +188,7 @@ impl Leftovers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::{Draft, Header, Place};
+    use super::super::layout::{Draft, Header, Place, VERSIONS};
     use super::*;
     use crate::journal::{BesidePool, PAGE};
 
@@ -302,7 +306,16 @@ mod tests {
     fn a_header_of_another_journal_does_not_say_which_records_count() {
         let mut bench = Bench::new();
         bench.record(4, 1, 0..4, 2);
-        let header = Header { pool: POOL, salt: SALT + 1, turn: 0, segment: 4096, oldest: 100, first: 0, places: 2 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: POOL,
+            salt: SALT + 1,
+            turn: 0,
+            segment: 4096,
+            oldest: 100,
+            first: 0,
+            places: 2,
+        };
         bench.place.open(false).unwrap().unwrap().write_at(0, &header.encode()).unwrap();
         let before = page(&[]);
         assert_eq!(bench.judge(&before, &before), (Verdict::Sound, page(&[(0..4, 2)])));

@@ -61,7 +61,7 @@ pub(crate) use replay::{Of, Replay};
 use crate::backing::Backing;
 use crate::error::{Error, Result};
 use crate::ids::PoolId;
-use layout::{Draft, Header, Images, Intent, IntentOf, MAX_PLACES, Place, RECORD_HEAD};
+use layout::{Draft, Header, Images, Intent, IntentOf, MAX_PLACES, Place, RECORD_HEAD, VERSIONS};
 pub(crate) use notes::PAGE;
 pub(crate) use replay::PART;
 pub(crate) use sums::{Sums, Verdict, read_page};
@@ -253,7 +253,7 @@ impl Journal {
         let Begin { name, file, backing, notes, level, segment, limit, sums, written_limit, scrub_every } = begun;
         let salt = u64::from_le_bytes(PoolId::random()?.0[..8].try_into().expect("8 bytes"));
         let segment = segment.max(layout::SLOT).next_multiple_of(layout::SLOT);
-        let header = Header { pool, salt, turn: 0, segment, oldest: 0, first: 0, places: 2 };
+        let header = Header { version: VERSIONS.writes, pool, salt, turn: 0, segment, oldest: 0, first: 0, places: 2 };
         if file.len()? > header.file_len() {
             file.set_len(header.file_len())?;
         }

@@ -20,8 +20,8 @@ use std::time::SystemTime;
 use super::carry::carry;
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
-    HEADER, Head, Header, INTENT, INTENT_HEAD, Images, Intent, IntentOf, Place, RECORD, RECORD_HEAD, SLOT,
-    operations_of, record_at, word,
+    HEADER, Head, Header, INTENT, INTENT_HEAD, Images, Intent, IntentOf, MAGIC, Place, RECORD, RECORD_HEAD, SLOT, VERSIONS,
+    operations_of, record_at, sealed, word,
 };
 use super::notes::PAGE;
 use super::search::{PIECE, Search, checksum};
@@ -33,6 +33,7 @@ use crate::line::LINE;
 use crate::medium::Medium;
 use crate::offset::Off;
 use crate::session::Op;
+use crate::version::Version;
 use crate::word::Word;
 
 /// Bytes that are written to the pool's file at a time, at most.
@@ -90,10 +91,15 @@ impl Replay {
         let Some(file) = place.open(read_only)? else {
             return Err(Error::MissingJournal { name: name.into(), journal });
         };
-        let header = Self::header(&*file)?;
         let foreign = |what| Error::ForeignJournal { name: name.into(), journal: journal.clone(), what };
+        let of_another = |of| foreign(format!("it belongs to pool {of}, and this is pool {pool}"));
+        if let Some((found, of)) = Self::other_version(&*file) {
+            let other = || Error::OtherVersion { what: "journal", file: journal.clone(), found, known: VERSIONS };
+            return Err(if of == pool { other() } else { of_another(of) });
+        }
+        let header = Self::header(&*file)?;
         if header.pool != pool {
-            return Err(foreign(format!("it belongs to pool {}, and this is pool {pool}", header.pool)));
+            return Err(of_another(header.pool));
         }
         if header.salt != salt {
             return Err(foreign("it belongs to another opening of this pool".into()));
@@ -123,11 +129,19 @@ impl Replay {
     /// Refuses to begin a journal of pool `name` where one of another pool than `own` lies, with records. One without a sound header has none.
     pub(crate) fn refuse_stray(place: &dyn JournalPlace, name: &str, own: Option<PoolId>) -> Result<()> {
         let Some(file) = place.open(true)? else { return Ok(()) };
+        let stray = |of: PoolId| {
+            Err(Error::StrayJournal { name: name.into(), journal: place.describe(), pool: of.to_string() })
+        };
+        if let Some((_, of)) = Self::other_version(&*file).filter(|(_, of)| Some(*of) != own) {
+            // Nobody here knows whether it has records.
+            return stray(of);
+        }
         let Some(header) = Self::header(&*file).ok().filter(|header| Some(header.pool) != own) else { return Ok(()) };
+        let of = header.pool;
         if Self::of(file, header, u64::MAX).has_records().is_ok_and(|has| !has) {
             return Ok(());
         }
-        Err(Error::StrayJournal { name: name.into(), journal: place.describe(), pool: header.pool.to_string() })
+        stray(of)
     }
 
     /// Whether it may hold a record that counts. Takes no memory for what it holds.
@@ -180,6 +194,19 @@ impl Replay {
             }
         }
         Ok(all)
+    }
+
+    /// Version and pool of a journal that is of a version which this build does not open. All headers of a journal have one version.
+    pub(super) fn other_version(file: &dyn JournalFile) -> Option<(Version, PoolId)> {
+        if Self::headers(file).next().is_some() {
+            return None;
+        }
+        let slots = [0, SLOT].map(|at| {
+            let mut bytes = [0; HEADER];
+            file.read_at(at, &mut bytes).ok()?;
+            sealed(&bytes, MAGIC).filter(|(version, _)| !VERSIONS.opens(*version))
+        });
+        slots.into_iter().flatten().next()
     }
 
     /// The sound headers.
@@ -599,7 +626,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let backing = crate::backing::FileBacking::create(dir.path().join("pool")).unwrap();
         backing.allocate(1 << 16).unwrap();
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 2 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: PoolId([7; 16]),
+            salt: 3,
+            turn: 4,
+            segment: 4096,
+            oldest: 8,
+            first: 21,
+            places: 2,
+        };
         let file = Arc::new(file(header.file_len()));
         file.write_at(header.slot(), &header.encode()).unwrap();
         for (generation, sequence) in [(8, 21), (9, 22)] {
@@ -618,7 +654,16 @@ mod tests {
 
     #[test]
     fn headers_and_intents_count_where_they_belong() {
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 3, segment: 4096, oldest: 8, first: 21, places: 2 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: PoolId([7; 16]),
+            salt: 3,
+            turn: 3,
+            segment: 4096,
+            oldest: 8,
+            first: 21,
+            places: 2,
+        };
         let larger = Header { turn: 4, segment: 8192, ..header };
         let file = Arc::new(file(larger.file_len()));
         let write = |at, header: Header| file.write_at(at, &header.encode()).unwrap();
@@ -639,7 +684,16 @@ mod tests {
     /// Each in any place; one that is damaged, or one whose place a crash has not filled yet, ends them.
     #[test]
     fn generations_are_found_in_whatever_places_they_lie() {
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 5 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: PoolId([7; 16]),
+            salt: 3,
+            turn: 4,
+            segment: 4096,
+            oldest: 8,
+            first: 21,
+            places: 5,
+        };
         let read_of = |places: &[u64], damaged: Option<u64>, last: Option<u64>, known: u64| {
             let file = Arc::new(file(header.file_len()));
             file.write_at(header.slot(), &header.encode()).unwrap();
@@ -689,7 +743,16 @@ mod tests {
     /// All of its records were durable, so none of them is a torn end.
     #[test]
     fn the_last_record_of_a_checkpoint_that_has_begun_is_needed() {
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 2 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: PoolId([7; 16]),
+            salt: 3,
+            turn: 4,
+            segment: 4096,
+            oldest: 8,
+            first: 21,
+            places: 2,
+        };
         let read = |damaged: bool| {
             let file = Arc::new(file(header.file_len()));
             file.write_at(header.slot(), &header.encode()).unwrap();
@@ -713,7 +776,16 @@ mod tests {
     /// A crash leaves any of the parts of an intent that was not synced. Those of an earlier checkpoint, or another recovery, do not count.
     #[test]
     fn the_parts_of_an_intent_are_read_together() {
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 3 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: PoolId([7; 16]),
+            salt: 3,
+            turn: 4,
+            segment: 4096,
+            oldest: 8,
+            first: 21,
+            places: 3,
+        };
         let pages: Vec<(u64, u64)> = (0..600).map(|page| (page, page + 1)).collect();
         for there in 0..8u32 {
             let file = Arc::new(file(header.file_len()));
@@ -737,7 +809,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let backing = crate::backing::FileBacking::create(dir.path().join("pool")).unwrap();
         backing.allocate(1 << 16).unwrap();
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 0, segment: 4096, oldest: 0, first: 0, places: 2 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: PoolId([7; 16]),
+            salt: 3,
+            turn: 0,
+            segment: 4096,
+            oldest: 0,
+            first: 0,
+            places: 2,
+        };
         for (line, fits) in [((1 << 10) - 1, true), (1 << 10, false)] {
             let file = Arc::new(file(header.file_len()));
             file.write_at(0, &header.encode()).unwrap();

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | 0 | checksum of words 1 to 9 |
 //! | 1 | [`MAGIC`] |
-//! | 2 | [`VERSION`] |
+//! | 2 | one of [`VERSIONS`] |
 //! | 3–4 | id of the pool |
 //! | 5 | turn: counts headers; the larger counts |
 //! | 6–7 | salts of the journals that this table goes with: the one that the pool's header names, and the next one |
@@ -42,18 +42,21 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::carry::{TOGETHER, is_unreadable};
 use super::file::{JournalFile, JournalPlace, refuse_foreign};
-use super::layout::{Images, SLOT, word};
+use super::layout::{Images, SLOT, sealed, word};
 use super::lock;
 use super::notes::PAGE;
 use crate::backing::Backing;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::PoolId;
+use crate::layout;
 use crate::line::LINE;
+use crate::version::{Version, Versions};
 
 /// Second word of a header.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXcs\x1a");
-/// Third word of a header; 999 says: in development.
-pub const VERSION: u64 = 999;
+/// Versions of the checksums: the third word of a header. Whatever else a version changes, words 0 to 4 of a header stay what they are, and the
+/// checksum covers 80 bytes, so that every build can tell the versions of all others.
+pub const VERSIONS: Versions = Versions::only(Version::of(1, LAYOUT));
 /// The entry of a page that has no checksum yet. Many bits away from zero, the entry of a page that was never written.
 pub const UNKNOWN: u64 = u64::from_le_bytes(*b"unknown\x1a");
 /// The entry of a page that was found damaged.
@@ -62,6 +65,11 @@ pub const DAMAGED: u64 = u64::from_le_bytes(*b"damaged\x1a");
 pub const ENTRIES: u64 = 2 * SLOT;
 /// Bytes of a header.
 const HEADER: usize = 10 * 8;
+/// What the checksums depend on.
+const LAYOUT: u32 = layout!([], MAGIC, UNKNOWN, DAMAGED, ENTRIES, HEADER, SELF_CHECKED.start, SELF_CHECKED.end, SAMPLE);
+/// XXH3 of a header, but for its checksum and version, and of the checksums of two pages: a test compares it with theirs, so that what they mean is
+/// part of the version.
+const SAMPLE: u64 = 0x84af_7460_49ed_bc72;
 /// What is left out of the checksum of page 0, beside its first word.
 const SELF_CHECKED: std::ops::Range<usize> = 2 * LINE..4 * LINE;
 
@@ -91,17 +99,17 @@ pub(crate) struct Sums {
 pub(crate) type Missing = String;
 
 fn decode(bytes: &[u8; HEADER]) -> Option<(PoolId, u64, [u64; 2])> {
-    let good = word(bytes, 0) == xxh3_64(&bytes[8..]) && word(bytes, 1) == MAGIC && word(bytes, 2) == VERSION;
-    good.then(|| {
-        (PoolId(bytes[24..40].try_into().expect("16 bytes")), word(bytes, 5), [word(bytes, 6), word(bytes, 7)])
-    })
+    let (_, pool) = sealed(bytes, MAGIC).filter(|(version, _)| VERSIONS.opens(*version))?;
+    Some((pool, word(bytes, 5), [word(bytes, 6), word(bytes, 7)]))
 }
 
 fn encode(pool: PoolId, turn: u64, salts: [u64; 2]) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     let (low, high) = pool.0.split_at(8);
     let id = [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("8 bytes")));
-    for (place, word) in bytes[8..].chunks_exact_mut(8).zip([MAGIC, VERSION, id[0], id[1], turn, salts[0], salts[1]]) {
+    for (place, word) in
+        bytes[8..].chunks_exact_mut(8).zip([MAGIC, VERSIONS.writes.to_word(), id[0], id[1], turn, salts[0], salts[1]])
+    {
         place.copy_from_slice(&word.to_le_bytes());
     }
     let checksum = xxh3_64(&bytes[8..]);
@@ -110,7 +118,7 @@ fn encode(pool: PoolId, turn: u64, salts: [u64; 2]) -> [u8; HEADER] {
 }
 
 impl Sums {
-    /// The table of a pool whose header names that salt, or why there is none that can be used.
+    /// The table of a pool whose header names that salt, or why there is none that can be used. One of another version is an error.
     pub(crate) fn open(
         place: &dyn JournalPlace,
         read_only: bool,
@@ -122,9 +130,15 @@ impl Sums {
         let slots = [0, SLOT].map(|at| {
             let mut bytes = [0; HEADER];
             file.read_at(at, &mut bytes).ok()?;
-            decode(&bytes).filter(|(_, turn, _)| turn % 2 * SLOT == at)
+            Some((at, bytes))
         });
-        let Some((of, turn, salts)) = slots.into_iter().flatten().max_by_key(|(_, turn, _)| *turn) else {
+        let sound = |(at, bytes): &(u64, [u8; HEADER])| decode(bytes).filter(|(_, turn, _)| turn % 2 * SLOT == *at);
+        let sound = slots.iter().flatten().filter_map(sound).max_by_key(|(_, turn, _)| *turn);
+        let Some((of, turn, salts)) = sound else {
+            let mut headers = slots.iter().flatten().filter_map(|(_, bytes)| sealed(bytes, MAGIC));
+            if let Some((found, _)) = headers.find(|(version, of)| *of == pool && !VERSIONS.opens(*version)) {
+                return Err(Error::OtherVersion { what: "file of checksums", file: name, found, known: VERSIONS });
+            }
             return Ok(Err(format!("{name} is damaged: no sound header in its first 8192 bytes")));
         };
         if of != pool {
@@ -348,12 +362,25 @@ mod tests {
     }
 
     #[test]
+    fn what_the_words_mean_is_part_of_the_version() {
+        let (sums, header) = (sums(), encode(PoolId([7; 16]), 3, [5, 6]));
+        let pages = [0, 3].map(|page| sums.sum(page, &[9; PAGE as usize]).to_le_bytes());
+        let all = [&header[8..16], &header[24..], pages.as_flattened()].concat();
+        assert_eq!(
+            xxh3_64(&all),
+            SAMPLE,
+            "{:#x}: the format has changed; if that is meant, this is the new SAMPLE",
+            xxh3_64(&all)
+        );
+    }
+
+    #[test]
     fn where_everything_lies() {
         assert_eq!((HEADER, ENTRIES), (80, 8192));
         let bytes = encode(PoolId([7; 16]), 3, [5, 6]);
         let words: Vec<u64> = bytes.chunks(8).map(|bytes| word(bytes, 0)).collect();
         let id = 0x0707_0707_0707_0707;
-        assert_eq!(words[1..], [MAGIC, 999, id, id, 3, 5, 6, 0, 0]);
+        assert_eq!(words[1..], [MAGIC, VERSIONS.writes.to_word(), id, id, 3, 5, 6, 0, 0]);
         assert_eq!((MAGIC, UNKNOWN, DAMAGED), (0x1a73_6358_4952_5544, 0x1a6e_776f_6e6b_6e75, 0x1a64_6567_616d_6164));
         assert!(UNKNOWN.count_ones() > 8 && DAMAGED.count_ones() > 8, "no few bits lead from zero to them");
         for bit in 0..HEADER * 8 {

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::geometry::{Geometry, HEADER_SIZE, SPARE_OFF, SPARE_SIZE};
 use super::layout::{
-    COMPATIBLE, FORMAT, HASH_ID, Header, KNOWN_INCOMPATIBLE, LAYOUT_ID, MAGIC, MAGIC_CREATING, SpareHeader, Stamp,
+    COMPATIBLE, HASH_ID, Header, KNOWN_INCOMPATIBLE, MAGIC, MAGIC_CREATING, SpareHeader, Stamp, VERSIONS,
 };
 use crate::backing::FileId;
 use crate::error::{Error, Result};
@@ -32,6 +32,7 @@ use crate::ids::{BootId, PoolId};
 use crate::medium::{Medium, Survives};
 use crate::offset::Off;
 use crate::session::Op;
+use crate::version::Version;
 use crate::word::{Bits, Word};
 
 /// Whether a pool was closed, as its header says.
@@ -130,8 +131,12 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
     pub(crate) fn read(&self, backed: u64, accept: Accept) -> Result<Sound> {
         self.check_magic(backed)?;
         let format = self.get("format version", &self.header.format, at!(format))?;
-        if format != FORMAT {
-            return Err(Error::Format { name: self.name.into(), found: format, supported: FORMAT });
+        // The layout id of a version that nobody knows counts as far as it can be read.
+        let layout = self.op.load(&self.header.layout_id, Acquire).value(number(at!(layout_id)));
+        let is_known = |layout| VERSIONS.opens(version(format, layout));
+        if layout.map_or(!knows_number(format), |layout| !is_known(layout)) {
+            let found = version(format, layout.unwrap_or_default());
+            return Err(Error::Format { name: self.name.into(), found, known: VERSIONS });
         }
         let created = self.read_created()?;
         let geometry = self.judge_created(&created)?;
@@ -220,9 +225,6 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
         if unknown != 0 {
             return Err(Error::Features { name: name(), unknown });
         }
-        if values[7] != LAYOUT_ID {
-            return Err(Error::Layout { name: name(), found: values[7], expected: LAYOUT_ID });
-        }
         if values[8] != HASH_ID {
             return Err(Error::HashFunction { name: name(), found: values[8], expected: HASH_ID });
         }
@@ -294,12 +296,12 @@ impl<'a, 's, M: Medium> HeaderRef<'a, 's, M> {
     /// Everything but the magic. `size` is in bytes.
     pub(crate) fn fill(&self, id: PoolId, geometry: &Geometry, size: u64, boot: BootId, file: Option<FileId>) {
         let mut values = [0; 12];
-        values[0] = FORMAT;
+        values[0] = VERSIONS.writes.number();
         for (value, bytes) in values[1..5].iter_mut().zip(id.0.as_chunks::<4>().0) {
             *value = u32::from_le_bytes(*bytes);
         }
         values[5] = COMPATIBLE;
-        values[7] = LAYOUT_ID;
+        values[7] = VERSIONS.writes.layout();
         values[8] = HASH_ID;
         values[9] = geometry.chunk as u32;
         values[10] = geometry.lanes;
@@ -527,6 +529,31 @@ pub(crate) fn journal_of_damaged(bytes: &[u8; size_of::<Header>()]) -> Option<(P
     id.as_chunks_mut::<4>().0.iter_mut().zip(&values[1..5]).for_each(|(part, value)| *part = value.to_le_bytes());
     let is_open = state.is_none_or(|state| state.what() == StateBits::JOURNALED);
     is_open.then(|| (PoolId(id), salt_of(bytes).map(|(_, salt)| salt)))
+}
+
+fn version(format: u32, layout: u32) -> Version {
+    Version::from_word(u64::from(layout) << 32 | u64::from(format))
+}
+
+/// Whether this build opens a version with that number.
+fn knows_number(format: u32) -> bool {
+    std::iter::once(&VERSIONS.writes).chain(VERSIONS.older).any(|version| version.number() == format)
+}
+
+/// Refuses a file that begins with the header of another version, before anything else of it is read. It looks at words that creation has
+/// fixed. A header whose version cannot be read is judged later.
+///
+/// # Errors
+/// [`Error::Format`].
+pub(crate) fn refuse_other_version(name: &str, bytes: &[u8; size_of::<Header>()]) -> Result<()> {
+    let value = |offset: usize| Stamp::from_bits(word_of(bytes, offset)).value(number(offset));
+    let Some(format) = value(at!(format)).filter(|_| word_of(bytes, at!(magic)) == MAGIC) else { return Ok(()) };
+    let found = match value(at!(layout_id)) {
+        Some(layout) => version(format, layout),
+        None if knows_number(format) => return Ok(()),
+        None => version(format, 0),
+    };
+    if VERSIONS.opens(found) { Ok(()) } else { Err(Error::Format { name: name.into(), found, known: VERSIONS }) }
 }
 
 fn word_of(bytes: &[u8; size_of::<Header>()], offset: usize) -> u64 {

@@ -4,10 +4,14 @@
 //! number. So each word can be judged alone, whatever a crash did to its neighbours: nothing here rests on more than
 //! 8-byte atomicity.
 
-use crate::epoch::layout::Seat;
+use crate::epoch::layout::{EpochRecord, Seat};
+use crate::layout;
 use crate::pool::geometry::{
     EPOCHS_OFF, HEADER_SIZE, LANE_SIZE, MARK_SIZE, ROOT_SIZE, SPACE_MARK_OFF, SPARE_OFF, SPARE_SIZE,
 };
+use crate::session_log::layout::{MAX_CHAINS, SegmentHead};
+use crate::space::layout::{LANE_STRIDE, Lane};
+use crate::version::{Version, Versions};
 use crate::word::{Bits, Word};
 use crate::{LINE, persistent};
 
@@ -15,8 +19,6 @@ use crate::{LINE, persistent};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DURIXpm\x1a");
 /// First word of a pool whose creation has not ended.
 pub const MAGIC_CREATING: u64 = !MAGIC;
-/// Version of the format. 999 says: in development, readable by the very build that wrote it.
-pub const FORMAT: u32 = 999;
 /// The hash function of everything that is hashed and stored: 1 is XXH3 with 64 bits.
 pub const HASH_ID: u32 = 1;
 /// The incompatible features that this build knows, as bits.
@@ -36,7 +38,7 @@ persistent! {
     /// | 0 | 1 | format version | at creation |
     /// | 0 | 2–5 | pool id | at creation |
     /// | 0 | 6–7 | compatible, incompatible features | at creation |
-    /// | 1 | 0–1 | layout id, hash id | at creation |
+    /// | 1 | 0–1 | layout id: the digest of a [`Version`] that is not released; hash id | at creation |
     /// | 1 | 2–4 | chunk in bytes, lanes, indices | at creation |
     /// | 1 | 5 | CRC-32C of the twelve values since the magic | at creation |
     /// | 1 | 6–7 | operations that had ended in this opening, and when they were counted, in nanoseconds since 1970; zero: not told | while it is open without a journal, for whoever looks from outside |
@@ -214,41 +216,31 @@ impl Bits for Stamp {
     }
 }
 
-/// What the checksum of a root entry's state covers: 2 says, the entry's number, too. Earlier builds had no such number here.
-const ROOT_SEAL: u64 = 2;
+/// What the checksum of a root entry's state covers: 2 says, the entry's number, too; 3, all 64 bits of the version.
+const ROOT_SEAL: u64 = 3;
 
-/// Identifies where things lie: an FNV-1a hash of the sizes and offsets that a file depends on, and of what root entries say.
-pub const LAYOUT_ID: u32 = {
-    let numbers = [
-        LINE as u64,
-        HEADER_SIZE,
-        LANE_SIZE,
-        ROOT_SIZE,
-        MARK_SIZE,
-        SPARE_OFF,
-        SPARE_SIZE,
-        std::mem::offset_of!(Header, layout_id) as u64,
-        std::mem::offset_of!(Header, size) as u64,
-        std::mem::offset_of!(Header, boot) as u64,
-        std::mem::offset_of!(RootEntry, names) as u64,
-        std::mem::offset_of!(RootEntry, user) as u64,
-        MAX_NAME as u64,
-        ROOT_SEAL,
-    ];
-    let mut hash = 0x811c_9dc5_u32;
-    let mut i = 0;
-    while i < numbers.len() {
-        let mut bytes = numbers[i];
-        let mut left = 8;
-        while left > 0 {
-            hash = (hash ^ (bytes as u32 & 0xff)).wrapping_mul(0x0100_0193);
-            bytes >>= 8;
-            left -= 1;
-        }
-        i += 1;
-    }
-    hash
-};
+/// What a pool's file depends on, but for its indices: each of those has a version of its own.
+const LAYOUT: u32 = layout!(
+    [Header, RootEntry, SpareHeader, SpareRoot, Mark, Seat, EpochRecord, Lane, SegmentHead],
+    MAGIC,
+    LINE,
+    HEADER_SIZE,
+    LANE_SIZE,
+    LANE_STRIDE,
+    ROOT_SIZE,
+    MARK_SIZE,
+    SPACE_MARK_OFF,
+    EPOCHS_OFF,
+    SPARE_OFF,
+    SPARE_SIZE,
+    MAX_NAME,
+    ROOT_SEAL,
+    MAX_CHAINS,
+);
+
+/// Versions of the pool's file. Whatever else a version changes: the header's magic, format version and layout id stay where they are, each a
+/// [`Stamp`] but the magic, so that every build can tell the versions of all others.
+pub const VERSIONS: Versions = Versions::only(Version::of(1, LAYOUT));
 
 const _: () = {
     use std::mem::offset_of;
@@ -304,8 +296,8 @@ mod tests {
         assert_eq!(offset_of!(RootEntry, user), 192);
         assert_eq!((size_of::<Mark>(), offset_of!(Mark, count), offset_of!(Mark, sum)), (32, 0, 8));
         assert_eq!((offset_of!(Mark, state), offset_of!(Mark, seal), SPACE_MARK_OFF), (16, 24, 256));
-        assert_eq!((MAGIC, FORMAT, HASH_ID), (0x1a6d_7058_4952_5544, 999, 1));
-        assert_eq!(LAYOUT_ID, 0xff8d_5f97);
+        assert_eq!((MAGIC, HASH_ID), (0x1a6d_7058_4952_5544, 1));
+        assert_eq!(LAYOUT, 0xff8d_5f97, "a change of what this digest covers");
         assert_eq!(Stamp::of(1, 999).to_bits(), 0x3030_50a1_0000_03e7);
     }
 

@@ -10,7 +10,7 @@ use super::file::PoolFile;
 use super::geometry::{EPOCHS_OFF, Geometry, HEADER_SIZE, SPARE_OFF, SPARE_SIZE};
 use super::header::{
     Accept, HeaderRef, Sound, State, bytes_in_all, journal_of, journal_of_damaged, not_a_pool_by_length,
-    replayed_state, salt_of, with_spare,
+    refuse_other_version, replayed_state, salt_of, with_spare,
 };
 use super::layout::{Header, MAGIC, MAGIC_CREATING};
 use super::options::PoolOptions;
@@ -176,10 +176,11 @@ impl Journals {
         let Some((id, salt)) = journal_of_damaged(head) else { return Ok((None, None)) };
         let Some(place) = &self.place else { return Ok((None, None)) };
         let (name, len) = (backing.describe(), backing.len()?);
-        if let Some(salt) = salt
-            && let Ok(replay) = Replay::read(&**place, true, Of { name: &name, pool: id, salt, len })
-        {
-            return Ok((Some(replay), None));
+        match salt.map(|salt| Replay::read(&**place, true, Of { name: &name, pool: id, salt, len })) {
+            Some(Ok(replay)) => return Ok((Some(replay), None)),
+            // It is not damaged. What it holds is lost to a repair by this build.
+            Some(Err(error @ Error::OtherVersion { .. })) => return Err(error),
+            _ => {}
         }
         Ok((None, Some(Leftovers::read(&**place, id, salt, len)?)))
     }
@@ -299,8 +300,11 @@ pub(super) fn open<M: Medium>(
     }
     let mut head = [0; size_of::<Header>()];
     backing.read(0, &mut head)?;
+    // Before its journal is looked at, which may be of another version, too.
+    refuse_other_version(&name, &head)?;
     let mended = if options.for_repair { mended_head(&*backing, len, &head)? } else { None };
     head = mended.unwrap_or(head);
+    refuse_other_version(&name, &head)?;
     let (mut replay, leftovers) = if options.for_repair {
         journals.replay_for_repair(&*backing, &head)?
     } else {

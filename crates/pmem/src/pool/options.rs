@@ -252,7 +252,7 @@ impl PoolOptions {
     /// Opens a pool, recovering it first.
     ///
     /// # Errors
-    /// [`Error::NotAPool`], [`Error::Unfinished`], [`Error::Format`], [`Error::Features`], [`Error::Layout`],
+    /// [`Error::NotAPool`], [`Error::Unfinished`], [`Error::Format`], [`Error::Features`], [`Error::OtherVersion`],
     /// [`Error::HashFunction`], [`Error::Damaged`], [`Error::Truncated`], [`Error::NotPowerSafe`], [`Error::CopiedOpen`], [`Error::Locked`],
     /// [`Error::ReadOnlyFile`], [`Error::DiskFull`] (the file has holes), [`Error::Io`].
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {

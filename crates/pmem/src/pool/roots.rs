@@ -30,6 +30,7 @@ use crate::medium::Medium;
 use crate::offset::Off;
 use crate::session::Op;
 use crate::space::Owner;
+use crate::version::Version;
 use crate::word::{Bits, Word};
 
 /// The number of [`RootEntry::asks`] in its stamp.
@@ -84,7 +85,7 @@ impl RootBits {
     fn seal(self, owner: Owner, kind: Kind, name: &str) -> u64 {
         let mut crc = crc32c::crc32c(&[self.0, owner.0.into()].map(u32::to_le_bytes).concat());
         crc = crc32c::crc32c_append(crc, &kind.tag);
-        crc = crc32c::crc32c_append(crc, &u64::from(kind.version).to_le_bytes());
+        crc = crc32c::crc32c_append(crc, &kind.version.to_word().to_le_bytes());
         crc = crc32c::crc32c_append(crc, name.as_bytes());
         u64::from(crc) << 32 | u64::from(self.0)
     }
@@ -187,7 +188,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
     fn decode(&self, word: u64) -> Option<RootRecord> {
         let bits = RootBits(word as u32);
         let state = bits.state()?;
-        let version = u32::try_from(self.op.load(&self.entry.version, Relaxed)).ok()?;
+        let version = Version::from_word(self.op.load(&self.entry.version, Relaxed));
         let kind = Kind { tag: self.op.load(&self.entry.kind, Relaxed).to_le_bytes(), version };
         let mut name = vec![0; bits.name_len()];
         self.op.load_bytes(&self.entry.names[bits.buffer()], &mut name);
@@ -203,7 +204,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
     /// Turns a free entry into one that is being created.
     pub(crate) fn begin(&self, kind: Kind, name: &str) -> RootRecord {
         self.op.store(&self.entry.kind, u64::from_le_bytes(kind.tag), Relaxed);
-        self.op.store(&self.entry.version, kind.version.into(), Relaxed);
+        self.op.store(&self.entry.version, kind.version.to_word(), Relaxed);
         self.op.store_bytes(&self.entry.names[0], name.as_bytes());
         let Seat { opened, swept, target, cursor } = &self.entry.seat;
         let own = [opened, swept, target, cursor, &self.entry.asks];
@@ -251,7 +252,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
     fn write_spare(&self, kind: Kind, name: &str) {
         self.op.store(&self.spare.seal, self.spare_seal(kind, name), Relaxed);
         self.op.store(&self.spare.kind, u64::from_le_bytes(kind.tag), Relaxed);
-        self.op.store(&self.spare.version, kind.version.into(), Relaxed);
+        self.op.store(&self.spare.version, kind.version.to_word(), Relaxed);
         self.op.store_bytes(&self.spare.name, name.as_bytes());
         self.store_kept([0; 2]);
         self.op.write_back(self.spare);
@@ -285,7 +286,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
         let len = name.len() as u32;
         let mut crc = crc32c::crc32c(&[u32::from(self.owner.0), len].map(u32::to_le_bytes).concat());
         crc = crc32c::crc32c_append(crc, &kind.tag);
-        crc = crc32c::crc32c_append(crc, &u64::from(kind.version).to_le_bytes());
+        crc = crc32c::crc32c_append(crc, &kind.version.to_word().to_le_bytes());
         crc = crc32c::crc32c_append(crc, name.as_bytes());
         u64::from(crc) << 32 | u64::from(len)
     }
@@ -294,7 +295,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
     pub(crate) fn spare(&self) -> Option<(Kind, String)> {
         let seal = self.op.load(&self.spare.seal, Relaxed);
         let len = usize::try_from(seal & u64::from(u32::MAX)).ok().filter(|len| (1..=MAX_NAME).contains(len))?;
-        let version = u32::try_from(self.op.load(&self.spare.version, Relaxed)).ok()?;
+        let version = Version::from_word(self.op.load(&self.spare.version, Relaxed));
         let kind = Kind { tag: self.op.load(&self.spare.kind, Relaxed).to_le_bytes(), version };
         let mut name = vec![0; len];
         self.op.load_bytes(&self.spare.name, &mut name);
@@ -306,7 +307,7 @@ impl<'a, 's, M: Medium> RootRef<'a, 's, M> {
     /// name; none if the spare is damaged, too. For a pool that is only read.
     pub(crate) fn take_spare(&self) -> Option<String> {
         let (kind, name) = self.spare()?;
-        let (tag, version) = (u64::from_le_bytes(kind.tag), u64::from(kind.version));
+        let (tag, version) = (u64::from_le_bytes(kind.tag), kind.version.to_word());
         if self.op.load(&self.entry.kind, Relaxed) != tag || self.op.load(&self.entry.version, Relaxed) != version {
             let Seat { opened, swept, target, cursor } = &self.entry.seat;
             [opened, swept, target, cursor, &self.entry.asks].iter().for_each(|word| self.op.store(*word, 0, Relaxed));

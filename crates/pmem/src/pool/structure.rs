@@ -24,6 +24,7 @@ use crate::lock::Lock;
 use crate::medium::{GIVES_WAY, Medium};
 use crate::session::{Op, Session};
 use crate::space::Owner;
+use crate::version::{Version, Versions};
 use crate::word::{Persistent, Word};
 
 /// How long an index that nobody can reach any more may take to go away, before it counts as in use.
@@ -31,8 +32,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A data structure that lives in a pool under a name.
 pub trait Structure<M: Medium>: Sized + Send + Sync + 'static {
-    /// What it is, and the version of its layout.
+    /// What it is, and the version of its layout: what it creates.
     const KIND: Kind;
+    /// Older versions of its layout that it opens, too. [`Root::version`] tells which one an index has.
+    const OLDER: &'static [Version] = &[];
     /// How it is created and opened.
     type Options: Clone + Default;
     /// What can go wrong.
@@ -146,6 +149,18 @@ impl<M: Medium> Root<M> {
     /// The name of the index, as of now.
     pub fn name(&self) -> String {
         self.shared.name.lock(self.pool().mapping().medium()).clone()
+    }
+
+    /// The version of the layout that the index was created with: that of [`Structure::KIND`], or one of [`Structure::OLDER`].
+    ///
+    /// # Errors
+    /// [`Error::DamagedRoot`].
+    ///
+    /// # Panics
+    /// If the operation is one of another pool.
+    pub fn version(&self, op: &Op<'_, M>) -> Result<Version> {
+        let record = self.entry(op).read()?;
+        record.map(|record| record.kind.version).ok_or(Error::NoSuchIndex { name: self.name() })
     }
 
     /// The index's entry, through an operation of its pool.
@@ -355,7 +370,8 @@ impl<M: Medium> Pool<M> {
             }),
             Claim::Found(owner, record) => {
                 let _busy = Busy { pool: self, owner };
-                if record.kind != S::KIND {
+                let versions = Versions { writes: S::KIND.version, older: S::OLDER };
+                if record.kind.tag != S::KIND.tag || !versions.opens(record.kind.version) {
                     return Err(wrong(record.kind).into());
                 }
                 let tally = if S::TALLIES { Some(self.tally_of(session, owner)?) } else { None };

@@ -15,7 +15,7 @@ struct Notes {
 }
 
 impl Structure<M> for Notes {
-    const KIND: Kind = Kind { tag: *b"notes\0\0\0", version: 1 };
+    const KIND: Kind = Kind { tag: *b"notes\0\0\0", version: crate::Version::new(1) };
     type Options = ();
     type Error = Error;
 

@@ -25,7 +25,7 @@
 //! Every persistent decision is one 8-byte store or sealed by a checksum, so all of it survives the `TornWords` model.
 
 mod lane;
-mod layout;
+pub(crate) mod layout;
 mod logical;
 mod recover;
 mod runs;

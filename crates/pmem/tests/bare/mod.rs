@@ -9,7 +9,7 @@ pub struct Bare {
 }
 
 impl Structure<Hardware> for Bare {
-    const KIND: Kind = Kind { tag: *b"bare\0\0\0\0", version: 1 };
+    const KIND: Kind = Kind { tag: *b"bare\0\0\0\0", version: durix_pmem::Version::new(1) };
     type Options = ();
     type Error = Error;
 

@@ -49,7 +49,7 @@ use durix_pmem::pool::Poison;
 use durix_pmem::service::Registered;
 use durix_pmem::{
     Allocation, Bits, Chain, Change, Hardware, Kind, Lock, MAX_SESSIONS, Mapping, Medium, Moments, Off, Op, PerSession,
-    Rmw, Root, Session, SessionLogs, Structure, Word,
+    Rmw, Root, Session, SessionLogs, Structure, Version, Word,
 };
 
 pub use changes::{Changes, Contents};
@@ -57,6 +57,7 @@ pub use error::{Error, Result};
 use lines::{Changed, Lines};
 use locks::Locks;
 use record::Draft;
+pub use record::LAYOUT;
 pub use recover::EngineRecovery;
 pub use tx::{Cell, Tx};
 
@@ -187,7 +188,7 @@ impl<M: Medium> fmt::Debug for Engine<M> {
 }
 
 impl<M: Medium> Structure<M> for Engine<M> {
-    const KIND: Kind = Kind { tag: *b"rwengine", version: 2 };
+    const KIND: Kind = Kind { tag: *b"rwengine", version: Version::unreleased(LAYOUT) };
     type Options = Options;
     type Error = Error;
 

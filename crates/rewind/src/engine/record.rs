@@ -17,7 +17,10 @@
 
 use std::sync::atomic::Ordering;
 
-use durix_pmem::{Allocation, Change, Checksum, Medium, Op, Word};
+use durix_pmem::{Allocation, Change, Checksum, Medium, Op, Word, layout};
+
+/// What the log of an engine depends on. The last number counts changes of what the words mean.
+pub const LAYOUT: u32 = layout!([], HEAD, WRITE, ALLOCATE_ZEROED, FREE, RUN, ALLOCATE, 2);
 
 /// Words before the entries.
 pub(super) const HEAD: usize = 2;

@@ -19,7 +19,7 @@ struct Register {
 }
 
 impl Structure<Simulated> for Register {
-    const KIND: Kind = Kind { tag: *b"register", version: 1 };
+    const KIND: Kind = Kind { tag: *b"register", version: durix_pmem::Version::new(1) };
     type Options = ();
     type Error = Error;
 

@@ -21,7 +21,7 @@
 //! | 16... | the key, filled up with zeroes to whole words |
 //! | ... | the value, filled up with zeroes to whole words |
 
-use durix_pmem::{LINE, Word, persistent};
+use durix_pmem::{LINE, Version, Word, layout, persistent};
 
 /// First word of a lane.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"DURIXtxn");
@@ -49,6 +49,12 @@ persistent! {
         pub(crate) hash: Word,
     }
 }
+
+/// Version of the log.
+pub(crate) const VERSION: Version =
+    Version::of(1, layout!([LaneHeader, RecordHeader], MAGIC, RECORD_AT, PAYLOAD_AT, REVISION));
+/// Counts changes of what the words mean.
+const REVISION: u64 = 2;
 
 /// Where the record begins in a lane, in bytes.
 pub(crate) const RECORD_AT: u64 = LINE as u64;

@@ -51,7 +51,7 @@ use crate::{Error, Result};
 /// The name of the log's index.
 pub(crate) const NAME: &str = "#transactions";
 /// What it is.
-pub(crate) const KIND: Kind = Kind { tag: *b"TXINTENT", version: 2 };
+pub(crate) const KIND: Kind = Kind { tag: *b"TXINTENT", version: layout::VERSION };
 /// The largest number of a record: see [`retired`].
 const MAX_NUMBER: u64 = u64::MAX / LANES as u64 / 2;
 /// Most bytes of changes that a transaction can have in the log.
