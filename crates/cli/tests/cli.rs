@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Place, change, fails};
 use durix::{Hardware, Level, Pool, PoolOptions, Session};
-use durix_pmem::{Kind, Moments, Root, Structure};
+use durix_pmem::{Kind, Moments, Root, Structure, Version};
 
 fn json(text: &str) -> serde_json::Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
@@ -433,7 +433,7 @@ fn a_damaged_root_costs_nothing_and_without_its_spare_its_own_index_only() {
 struct ForeignLog;
 
 impl Structure<Hardware> for ForeignLog {
-    const KIND: Kind = Kind { tag: *b"NOTKNOWN", version: 1 };
+    const KIND: Kind = Kind { tag: *b"NOTKNOWN", version: Version::new(1) };
     type Options = ();
     type Error = durix_pmem::Error;
 

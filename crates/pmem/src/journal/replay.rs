@@ -20,8 +20,8 @@ use std::time::SystemTime;
 use super::carry::carry;
 use super::file::{JournalFile, JournalPlace};
 use super::layout::{
-    HEADER, Head, Header, INTENT, INTENT_HEAD, Images, Intent, IntentOf, MAGIC, Place, RECORD, RECORD_HEAD, SLOT, VERSIONS,
-    operations_of, record_at, sealed, word,
+    HEADER, Head, Header, INTENT, INTENT_HEAD, Images, Intent, IntentOf, MAGIC, Place, RECORD, RECORD_HEAD, SLOT,
+    VERSIONS, operations_of, record_at, sealed, word,
 };
 use super::notes::PAGE;
 use super::search::{PIECE, Search, checksum};
@@ -892,7 +892,16 @@ mod tests {
     #[test]
     fn heads_that_claim_more_than_there_is_cost_no_memory() {
         let segment = 64 << 20;
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment, oldest: 8, first: 21, places: 2 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: PoolId([7; 16]),
+            salt: 3,
+            turn: 4,
+            segment,
+            oldest: 8,
+            first: 21,
+            places: 2,
+        };
         for (what, at, unit) in [
             (RECORD, header.place(0), 1),
             (INTENT, header.intent(IntentOf::Checkpoint, 0), 16),
@@ -916,7 +925,16 @@ mod tests {
     #[test]
     fn holes_are_passed_over() {
         let segment = 1 << 20;
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment, oldest: 8, first: 21, places: 2 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: PoolId([7; 16]),
+            salt: 3,
+            turn: 4,
+            segment,
+            oldest: 8,
+            first: 21,
+            places: 2,
+        };
         let (file, other) = (Noted::new(4 << 30), Some(PoolId([8; 16])));
         if file.data_from(1 << 30).is_some() {
             // This file system has no holes.
@@ -945,7 +963,16 @@ mod tests {
     /// A look at a live pool: what comes between two reads is later than what was not there.
     #[test]
     fn commits_that_come_while_a_journal_is_looked_at_are_no_damage() {
-        let header = Header { pool: PoolId([7; 16]), salt: 3, turn: 4, segment: 4096, oldest: 8, first: 21, places: 2 };
+        let header = Header {
+            version: VERSIONS.writes,
+            pool: PoolId([7; 16]),
+            salt: 3,
+            turn: 4,
+            segment: 4096,
+            oldest: 8,
+            first: 21,
+            places: 2,
+        };
         let busy = || {
             let file = Noted::new(header.file_len());
             file.write_at(header.slot(), &header.encode()).unwrap();
