@@ -309,7 +309,7 @@ impl BenchResult<'_> {
              throughput  {:.0} operations/s\n\
              an operation: {:.3} write-backs, {:.3} fences, {:.3} stores ({COUNTED} operations counted, one thread)\n",
             workload.to_uppercase(),
-            output::counted(threads, "thread"),
+            output::counted(*threads, "thread"),
             self.pool.mapping().medium().describe(),
             keys as f64 / self.filled.as_secs_f64(),
             self.a_second(),

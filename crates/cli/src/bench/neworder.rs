@@ -244,7 +244,7 @@ impl Outcome<'_> {
              throughput  {:.0} orders/min; {} of {ops} placed, the rest rolled back\n\
              an order: {:.2} write-backs, {:.2} fences ({COUNTED} orders counted, one terminal)\n\n",
             self.items,
-            output::counted(threads, "terminal"),
+            output::counted(*threads, "terminal"),
             shop.db.pool().mapping().medium().describe(),
             self.guarantee,
             self.a_minute(),
