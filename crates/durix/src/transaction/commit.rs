@@ -186,7 +186,7 @@ impl<M: Medium> Commit<'_, M> {
     fn run(mut self, session: &mut Session<M>) -> Result<()> {
         let state = match classify(self.parts(), self.tx.shared.pool.commits_operations_whole()) {
             Class::Nothing => State::Ticket(Ticket::DURABLE),
-            Class::Direct => State::Ticket(self.direct(session)?),
+            Class::Direct => self.direct(session)?,
             Class::Whole => State::Commit(self.whole(session)?),
             Class::Logged => State::Ticket(self.logged(session)?),
             Class::Mixed => return self.mixed(session),
@@ -232,7 +232,7 @@ impl<M: Medium> Commit<'_, M> {
         Undo::of(op, parts)
     }
 
-    fn direct(&mut self, session: &mut Session<M>) -> Result<Ticket> {
+    fn direct(&mut self, session: &mut Session<M>) -> Result<State<M>> {
         let epochs = self.buffered().next().map(|_| self.tx.shared.transactions.epochs()).transpose()?;
         let op = session.enter()?;
         match epochs {
@@ -249,8 +249,13 @@ impl<M: Medium> Commit<'_, M> {
                 part.change(&op)
             })?,
         }
+        if self.tx.shared.pool.commits_operations_whole() {
+            // A boundary of the epochs is in memory only until then, and maps without epochs are no sooner durable either.
+            return Ok(State::Commit(op.note_commit()));
+        }
         let tickets = self.written().map(|part| part.guard.raw().ticket(&op));
-        Ok(tickets.max_by_key(|ticket| ticket.checkpoint().map(durix_pmem::Ticket::epoch)).unwrap_or(Ticket::DURABLE))
+        let last = tickets.max_by_key(|ticket| ticket.checkpoint().map(durix_pmem::Ticket::epoch));
+        Ok(State::Ticket(last.unwrap_or(Ticket::DURABLE)))
     }
 
     /// Makes all changes in one operation, of which no commit of the pool holds a part. Returns the number of the commit that holds them.
