@@ -478,8 +478,8 @@ fn what_a_later_commit_of_a_journaled_pool_waits_for_is_durable() {
     assert_eq!(found.map_of_kind::<u64, u64>("b", "hash").unwrap().get(&1).unwrap(), Some(1));
 }
 
-/// One change of one map needs no record of its own, and the commit of the pool all the same. What a boundary of the epochs covers is in memory only
-/// until then.
+/// One change of one map needs no record of its own, and the commit of the pool all the same. What a boundary of the epochs covers is in
+/// memory only until then.
 #[test]
 fn a_later_commit_of_one_map_is_durable_when_the_journal_has_it_and_not_before() {
     let dir = tempfile::tempdir().unwrap();
