@@ -112,8 +112,8 @@ macro_rules! calls {
         ///
         /// # Errors
         /// [`Error::Unfit`]; otherwise as [`Index::insert`]. The map then is as it was; but with a journal [`Error::Pool`] with
-        /// `Busy` or `JournalFailed` can come from the wait for the commit, after the change, whose outcome is unknown then: others may see it,
-        /// and a crash may keep it or not.
+        /// `Busy` or `JournalFailed` can come from the wait for the commit, after the change, whose outcome is unknown then: others may see
+        /// it, and a crash may keep it or not.
         pub fn insert<Q, W>($($receiver)+, key: &Q, value: &W) -> Result<bool>
         where
             K: GivenAs<Q>,

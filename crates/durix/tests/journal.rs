@@ -517,6 +517,32 @@ fn a_later_commit_of_a_journaled_pool_does_not_wait() {
     }
 }
 
+/// One change of one map needs no record of its own, and the commit of the pool all the same. What a boundary of the epochs covers is in
+/// memory only until then.
+#[test]
+fn a_later_commit_of_one_map_is_durable_when_the_journal_has_it_and_not_before() {
+    let dir = tempfile::tempdir().unwrap();
+    for (kind, keys) in [("hash", 1..2), ("pset", 1..2), ("masstree", 1..2), ("masstree", 1..4), ("dptree", 1..2)] {
+        let path = dir.path().join(format!("{kind}-{}", keys.end));
+        let hour = Level::Interval(Duration::from_secs(3600));
+        let db = Db::builder().durability(hour).no_background_threads().create(&path).unwrap();
+        let map = db.map_of_kind::<u64, u64>("map", kind).unwrap();
+        let later = db.transaction(|tx| {
+            keys.clone().try_for_each(|key| tx.map(&map)?.insert(&key, &7).map(drop))?;
+            Ok(tx.later())
+        });
+        let (later, mut copies) = (later.unwrap(), 0);
+        let mut survives = || {
+            copies += 1;
+            let found = reopened(crashed(&path, &format!("copy{copies}"))).unwrap();
+            found.map_of_kind::<u64, u64>("map", kind).unwrap().get(&1).unwrap() == Some(7)
+        };
+        assert_eq!((later.is_durable(), survives()), (false, false), "{kind}, {keys:?}");
+        later.wait().unwrap();
+        assert_eq!((later.is_durable(), survives()), (true, true), "{kind}, {keys:?}");
+    }
+}
+
 /// What a repair saves of a file that was open when the machine stopped, and whose journal is damaged.
 #[test]
 fn a_repair_saves_what_file_and_damaged_journal_hold_together() {

@@ -258,6 +258,7 @@ impl<M: Medium> Commit<'_, M> {
             })?,
         }
         if self.tx.shared.pool.commits_operations_whole() {
+            // A boundary of the epochs is in memory only until then, and maps without epochs are no sooner durable either.
             return Ok(State::Commit(op.note_commit()));
         }
         let tickets = self.written().map(|part| part.guard.raw().ticket(&op));

@@ -239,9 +239,9 @@ impl JournalFile for DiskJournal {
     }
 }
 
-/// Refuses to begin a journal, or a table of checksums, in a file that somebody else has given that name: one that is not empty, and does not
-/// have `magic` as the second word of one of its headers, with a few flipped bits at most. Zeroes are what a crash leaves of a beginning,
-/// and a part of a header, too.
+/// Refuses to begin a journal, or a table of checksums, in a file that somebody else has given that name: one that is not empty, and does
+/// not have `magic` as the second word of one of its headers, with a few flipped bits at most. Zeroes are what a crash leaves of a
+/// beginning, and a part of a header, too.
 pub(crate) fn refuse_foreign(file: &dyn JournalFile, magic: u64) -> Result<()> {
     let mut bytes = vec![0; file.len()?.min(SEGMENTS) as usize];
     file.read_at(0, &mut bytes)?;

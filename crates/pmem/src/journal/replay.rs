@@ -80,7 +80,8 @@ impl Replay {
         Self::read_as(place, read_only, of, true)
     }
 
-    /// The same of a pool that may be open elsewhere. Commits can come while it is read: a later record says nothing of the one that was not there.
+    /// The same of a pool that may be open elsewhere. Commits can come while it is read: a later record says nothing of the one that was
+    /// not there.
     pub(crate) fn peek(place: &dyn JournalPlace, of: Of<'_>) -> Result<Self> {
         Self::read_as(place, true, of, false)
     }
@@ -126,7 +127,8 @@ impl Replay {
         }
     }
 
-    /// Refuses to begin a journal of pool `name` where one of another pool than `own` lies, with records. One without a sound header has none.
+    /// Refuses to begin a journal of pool `name` where one of another pool than `own` lies, with records. One without a sound header has
+    /// none.
     pub(crate) fn refuse_stray(place: &dyn JournalPlace, name: &str, own: Option<PoolId>) -> Result<()> {
         let Some(file) = place.open(true)? else { return Ok(()) };
         let stray = |of: PoolId| {
@@ -422,8 +424,8 @@ impl<'a> Reading<'a> {
         Ok((belongs && len <= self.longest.min(self.len - at)).then_some((len, sum)))
     }
 
-    /// Bytes of the record that begins at a place, if it belongs there and may be sound. One that is longer than a piece is sound; for that it was
-    /// not read into memory.
+    /// Bytes of the record that begins at a place, if it belongs there and may be sound. One that is longer than a piece is sound; for that
+    /// it was not read into memory.
     fn record_len(&mut self, place: Place) -> Result<Option<u64>> {
         let Some((len, sum)) = self.claimed(place)? else { return Ok(None) };
         let is_sound = len <= PIECE || checksum(self.file, place.salt, place.at + 8..place.at + len)? == sum;

@@ -10,7 +10,8 @@
 //! - All heads that fail cost at most [`MOST`] bytes for each byte of the part. After that none is tried.
 //! - Holes are passed over, and do not count for that limit beyond [`AT_ONCE`] bytes.
 //!
-//! So a search is linear in what the file takes on the disk, whatever the journal holds. It [says](Search::is_complete) whether it left a head untried.
+//! So a search is linear in what the file takes on the disk, whatever the journal holds. It [says](Search::is_complete) whether it left a
+//! head untried.
 
 use std::ops::{ControlFlow, Range};
 

@@ -173,8 +173,8 @@ impl Sums {
         self.file.sync_name()
     }
 
-    /// Says that the table goes with that salt and no other one, which the pool's header names by now: entries are about to change, and an older
-    /// copy of the pool's file must not be judged by them. Durable on return (JN-S4). Nothing where the table says so already.
+    /// Says that the table goes with that salt and no other one, which the pool's header names by now: entries are about to change, and an
+    /// older copy of the pool's file must not be judged by them. Durable on return (JN-S4). Nothing where the table says so already.
     pub(crate) fn settle_on(&self, salt: u64) -> Result<()> {
         if lock(&self.header).1 == [salt; 2] {
             return Ok(());

@@ -13,8 +13,8 @@ use crate::word::Word;
 /// How many lines ahead of the copy the processor is asked for a line: they lie anywhere, and most are in no cache.
 const AHEAD: usize = 16;
 
-/// Copies all noted lines into the draft. Calls `f` with each of their pages. Lines behind the end of the pool are left out, and counted: a damaged
-/// offset leads there, and a record that holds one could not be replayed.
+/// Copies all noted lines into the draft. Calls `f` with each of their pages. Lines behind the end of the pool are left out, and counted: a
+/// damaged offset leads there, and a record that holds one could not be replayed.
 pub(super) fn gather<M: Medium>(op: &Op<'_, M>, notes: &Notes, draft: &mut Draft, mut f: impl FnMut(u64)) -> u64 {
     let mut pages = Vec::new();
     notes.take(|page, mask| pages.push((page, mask)));

@@ -206,7 +206,8 @@ impl PoolOptions {
     /// Bytes of all segments of the journal together. Where commits outrun the checkpoints, which carry the journal's contents to the pool's
     /// file, a commit adds a segment, up to this limit; beyond it, it waits for a checkpoint. The journal's file takes half as
     /// much again, and opening after a crash replays up to as much. Memory takes as much for the copies that checkpoints are made from, and
-    /// during a checkpoint once more, where commits write pages whole, to four times more, where they write single lines. At least two segments; at most
+    /// during a checkpoint once more, where commits write pages whole, to four times more, where they write single lines. At least two
+    /// segments; at most
     /// [`MAX_PLACES`](crate::journal::layout::MAX_PLACES). Default: [`DEFAULT_LIMIT`].
     pub fn journal_limit(self, bytes: u64) -> Self {
         PoolOptions { journal_limit: bytes, ..self }

@@ -103,7 +103,7 @@ fn peek(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<Stats> {
 enum Looked {
     /// There is none.
     Without,
-    At(Replay),
+    At(Box<Replay>),
     /// One that cannot be read. Whoever opens the pool is told why.
     InVain,
 }
@@ -131,7 +131,7 @@ fn peek_once(backing: &Arc<dyn Backing>, len: u64, path: &Path) -> Result<(Stats
     };
     let progress = replay.as_ref().map(Replay::progress).or_else(shown);
     let looked = match replay {
-        Some(replay) => Looked::At(replay),
+        Some(replay) => Looked::At(Box::new(replay)),
         None if has_journal => Looked::InVain,
         None => Looked::Without,
     };

@@ -70,8 +70,8 @@ impl Faults {
         self.state().room = bytes;
     }
 
-    /// Makes a range of whole pages fail to be read, as a bad sector does. As with a page cache, it cannot be written in part either, and is well
-    /// again once it is written whole.
+    /// Makes a range of whole pages fail to be read, as a bad sector does. As with a page cache, it cannot be written in part either, and
+    /// is well again once it is written whole.
     pub fn unreadable(&self, pages: Range<u64>) {
         self.state().unreadable = Some(pages);
     }
