@@ -1277,7 +1277,7 @@ fn errors_of_logs_services_and_blocks_say_what_to_do() {
     let (name, service) = (|| "log".to_owned(), || "the service \"merge\"".to_owned());
     let waited = std::time::Duration::from_millis(1500);
     let full = || Box::new(Error::Full { needed: 4096 });
-    let said: [(Error, &str); 16] = [
+    let said: [(Error, &str); 17] = [
         (
             Error::Forked,
             "the pool was opened before this process was forked; open it again in the child, after the parent has closed it",

@@ -9,7 +9,7 @@ use crate::config::{LogKind, Options};
 use crate::error::Error;
 use durix_crashsim::{Explorer, Persistency, Simulated, Subject};
 use durix_pmem::backing::HeapBacking;
-use durix_pmem::{Hardware, Kind as PoolKind, LINE, Pool, PoolOptions, Root, Session, Structure};
+use durix_pmem::{Hardware, Kind as PoolKind, LINE, Pool, PoolOptions, Root, Session, Structure, Version};
 use proptest::prelude::*;
 
 const CHUNK: u64 = 4096;
@@ -18,7 +18,7 @@ const CHUNK: u64 = 4096;
 struct Place<M: Medium>(Root<M>);
 
 impl<M: Medium> Structure<M> for Place<M> {
-    const KIND: PoolKind = PoolKind { tag: *b"treetest", version: 1 };
+    const KIND: PoolKind = PoolKind { tag: *b"treetest", version: Version::new(1) };
     type Options = ();
     type Error = Error;
 
