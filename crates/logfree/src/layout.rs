@@ -580,7 +580,6 @@ mod tests {
 
     #[test]
     fn the_format_is_frozen() {
-        assert_eq!((LAYOUT_VERSION, SKIP_LAYOUT_VERSION), (3, 4));
         assert_eq!((offset_of!(Node, sum), offset_of!(Branch, sum)), (24, 56));
         let sums = [node_sum(64, 1, 2), tall_sum(64, 1, 2, 3, 4), branch_sum(64, 1, [(2, 3), (4, 5)])];
         assert_eq!(sums, [11_537_754_437_628_060_756, 8_966_993_413_048_107_008, 14_754_656_176_891_820_083]);
@@ -603,7 +602,7 @@ mod tests {
     #[test]
     fn the_format_of_records_is_frozen() {
         assert_eq!([ROOT_RECORDS, ROOT_HASH_BITS, HEAD_TAG], [4, 5, 7]);
-        assert_eq!((RECORDS, PART, RECORDS_LAYOUT_VERSION), (0x0052_4543_4F52_0000, 1 << 63, 2));
+        assert_eq!((RECORDS, PART), (0x0052_4543_4F52_0000, 1 << 63));
         assert_eq!((RECORD_BYTES, RECORD_MARKS, RECORD_SUM), (0x7fff_ffff, 1 << 30, 31));
         assert_eq!((RECORD_HEAD, PART_HEAD, MAX_RECORD_PAGE), (2, 1, 16384));
     }
@@ -665,7 +664,6 @@ mod tests {
 
     #[test]
     fn ends_and_cuts_lead_nowhere_and_keep_what_they_hold() {
-        assert_eq!(HASH_LAYOUT_VERSION, 4);
         assert_eq!(
             [Link::end(9).to_bits(), Link::to(0x1240).cut(9).to_bits()],
             [0x8900_0000_0000_0000, 0xC900_0000_0000_1240]
