@@ -102,10 +102,10 @@ impl fmt::Display for Version {
 /// ```
 /// use durix_pmem::{Version, Versions};
 ///
-/// let versions = Versions { writes: Version::new(2), older: &[Version::new(1)] };
-/// assert!(versions.opens(Version::new(1)) && versions.opens(Version::new(2)));
-/// assert!(!versions.opens(Version::new(3)) && !versions.opens(Version::unreleased(7)));
-/// assert_eq!(versions.to_string(), "2 and 1");
+/// const MINE: Versions = Versions { writes: Version::new(2), older: &[Version::new(1)] };
+/// assert!(MINE.opens(Version::new(1)) && MINE.opens(Version::new(2)));
+/// assert!(!MINE.opens(Version::new(3)) && !MINE.opens(Version::unreleased(7)));
+/// assert_eq!(MINE.to_string(), "2 and 1");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
