@@ -250,6 +250,31 @@ fn a_transaction_that_holds_all_locks_waits_for_no_ticket() {
     assert_eq!(set.check(&op).unwrap(), []);
 }
 
+/// Nobody waits for a ticket or meets its entry: its record blocks no tombstones for ever.
+#[test]
+fn a_forgotten_ticket_costs_no_space() {
+    for long in [false, true] {
+        let (m, _pool, set, mut session) = counted(4 << 20);
+        let op = session.enter().unwrap();
+        (0..2).for_each(|_| _ = set.insert(&op, b"a", b"1").unwrap());
+        drop(op);
+        let mut ticket = Unsettled::new();
+        // Into the slot of the older one.
+        later(&mut session, &mut ticket, |op| set.insert(op, b"b", b"1").unwrap());
+        std::mem::forget(ticket);
+        let op = session.enter().unwrap();
+        let pair = |n: u64| {
+            let key = if long { n.to_le_bytes().repeat(8) } else { n.to_le_bytes().to_vec() };
+            assert!(set.insert(&op, &key, b"1").unwrap() && set.remove(&op, &key).unwrap());
+        };
+        (0..200).for_each(pair);
+        let bytes = set.arena.totals(m).1;
+        (200..10_000).for_each(pair);
+        assert_eq!(set.arena.totals(m).1, bytes, "keys of several lines: {long}");
+        assert_eq!(set.check(&op).unwrap(), []);
+    }
+}
+
 #[test]
 fn threads_and_tickets_share_a_set() {
     let pool = pool(8 << 20, Hardware::PAGE_CACHE);
