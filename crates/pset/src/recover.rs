@@ -42,7 +42,7 @@ use super::arena::{Run, guess_extent, read_extent};
 use super::entry::{self, Entry};
 use super::error::{Error, Part, Result};
 use super::layout::{
-    Class, EXTENTS, Holds, Info, MAX_VERSION, Meta, RECOVERED, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
+    Class, EXTENTS, Holds, Info, MAX_FOUND, Meta, RECOVERED, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
 };
 use super::shard::{Inner, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
@@ -125,7 +125,7 @@ pub(super) fn read_slot<M: Medium>(op: &Op<'_, M>, class: Class, off: u64, max_v
             newest = newest.max(op.load(&tail.tag, Ordering::Relaxed));
         }
     }
-    if newest > MAX_VERSION {
+    if newest > MAX_FOUND {
         return Err(Error::corrupt(Part::Version, off, newest));
     }
     *max_version = newest.max(*max_version);
@@ -233,7 +233,7 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let word = &self.root.words(&op)[WATERMARK];
         let watermark = op.load(word, Ordering::Relaxed);
-        if watermark > MAX_VERSION && !self.options.salvage {
+        if watermark > MAX_FOUND && !self.options.salvage {
             let offset = op.off_of(word).get();
             return Err(Error::corrupt(Part::Watermark, offset, watermark));
         }
@@ -241,7 +241,7 @@ impl<M: Medium> PersistentSet<M> {
         op.write_back(word);
         m.shared_store(&self.durable_watermark, watermark, Ordering::Release);
         m.shared_store(&self.committed, watermark, Ordering::Release);
-        collected.max_version.fetch_max(watermark, Ordering::Relaxed);
+        collected.max_version.fetch_max(watermark.min(MAX_FOUND), Ordering::Relaxed);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use durix_pmem::{Bits, Extent, Off, Word};
 use super::*;
 use crate::check::Fault;
 use crate::error::Part;
-use crate::layout::{Class, EXTENTS, ExtentHead, Head, Info, MAX_VERSION, Meta, Tail, WATERMARK};
+use crate::layout::{Class, EXTENTS, ExtentHead, Head, Info, MAX_FOUND, MAX_VERSION, Meta, Tail, WATERMARK};
 use crate::layout::{MAX_LINES, extent_sum, fresh_info};
 use crate::reuse::Held;
 
@@ -235,6 +235,11 @@ const CHECKS: &[Row] = &[
         s.store(s.tag(s.old_long), MAX_VERSION + 1);
         s.old_long
     }),
+    // No number is left for the next entry.
+    ("Version", &[], |s| {
+        s.store(s.tag(s.old_long), MAX_VERSION);
+        s.old_long
+    }),
     ("Validity", &[], |s| s.set_meta(s.old_a, |_| Meta::from_bits(0))),
     ("Validity", &[], |s| s.set_meta(s.old_a, |meta| Meta::from_bits(meta.to_bits() ^ 1 << 56))),
     ("Fresh", &[], |s| s.set_info(s.fresh, fresh_info(s.fresh + 64))),
@@ -354,6 +359,11 @@ const OPENINGS: &[Opening] = &[
         c.set_word(c.b + offset_of!(Head, info) as u64, Info::of(LONG.len(), LONG_VALUE.len()).to_bits());
         c.b
     }),
+    // No number is left for the next entry.
+    (Part::Version, |c| {
+        c.set_word(c.long + 64 + offset_of!(Tail, tag) as u64, MAX_VERSION);
+        c.long
+    }),
     (Part::Line, |c| c.set_meta(c.b, Meta::invalidated)),
     (Part::Line, |c| {
         c.set_word(c.long + 64 + offset_of!(Tail, tag) as u64, 0);
@@ -374,6 +384,7 @@ const OPENINGS: &[Opening] = &[
 ];
 
 /// Opens the set for reading.
+    (Part::Watermark, |c| c.set_word(c.watermark, MAX_VERSION)),
 fn open_image(image: Vec<u8>) -> Result<Arc<PersistentSet<Hardware>>> {
     let backing = HeapBacking::from_image(image).with_limit(1 << 19);
     let pool = PoolOptions::new().read_only(true).open_on(backing, Hardware::PAGE_CACHE).unwrap().recover().unwrap();
@@ -392,4 +403,21 @@ fn an_opening_calls_each_damage_by_its_own_part() {
         assert!(offset == at || at == 0, "row {number}: {offset:#x}, not {at:#x}");
     }
     assert_each_has_a_row(PARTS, OPENINGS.iter().map(|(part, _)| part_name(part)));
+}
+
+/// Versions go on from the largest that was found.
+#[test]
+fn the_largest_version_that_an_opening_accepts_leaves_room_for_more() {
+    let mut closed = Closed::new();
+    closed.set_word(closed.watermark, MAX_FOUND);
+    let pool =
+        PoolOptions::new().open_on(HeapBacking::from_image(closed.image).with_limit(1 << 19), Hardware::PAGE_CACHE);
+    let pool = pool.unwrap().recover().unwrap();
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    assert!(!set.insert(&op, b"a", b"new").unwrap());
+    assert_eq!(set.get_vec(&op, b"a").unwrap().unwrap(), b"new");
+    set.commit(&op, Batch::new().insert(b"a", b"1").insert(b"b", b"1")).unwrap();
+    assert_eq!(set.get_vec(&op, b"b").unwrap().unwrap(), b"1");
 }
