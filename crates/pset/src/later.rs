@@ -239,8 +239,8 @@ impl<M: Medium> PersistentSet<M> {
         }
     }
 
-    /// An entry of a ticket is durable, if it is still the one of that version. Waits for up to so many turns for its record; if that cannot
-    /// be had, whoever meets the entry settles it once more. Returns whether it was.
+    /// An entry of a ticket is durable, if it is still the one of that version. Waits for its record for so many turns. Returns whether it
+    /// could be had; if not, whoever meets the entry settles it once more.
     pub(super) fn settled_entry(&self, op: &Op<'_, M>, [hash, version]: [u64; 2], off: u64, turns: u32) -> bool {
         let shard = self.shard(hash);
         let Some(mut guard) = shard.lock_soon(op.medium(), turns) else { return false };

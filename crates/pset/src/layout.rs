@@ -44,8 +44,8 @@ pub const MAX_TRANSACTION: usize = u16::MAX as usize;
 /// Largest version; at 100 million updates a second it lasts for 22 years.
 pub(super) const MAX_VERSION: u64 = (1 << 56) - 1;
 
-/// Largest version that an opening accepts: a file that holds a larger one is corrupt. What comes after it are versions for more than a year of
-/// updates. None may come after [`MAX_VERSION`], which would change the code beside it.
+/// Largest version that an opening accepts: a file that holds a larger one is corrupt. It leaves versions for more than a year of updates.
+/// None may come after [`MAX_VERSION`]: it would change the code beside it.
 pub(super) const MAX_FOUND: u64 = MAX_VERSION - (1 << 52);
 
 /// Which of the root's user words is the watermark of committed transactions.
