@@ -54,8 +54,8 @@ pub(super) const WATERMARK: usize = 0;
 /// Which of them is the number of extents. It is raised when an extent has become active, durably (PS-X2), so it may be too small after a crash
 /// in the operation that adds an extent. If it is too large, the pool's table of space is damaged.
 pub(super) const EXTENTS: usize = 1;
-/// Which of them is the pool's [number of crashes](durix_pmem::Pool::crashes) when the set was recovered, and one; 0 for never. Not written
-/// back for itself: after a crash that number is another one.
+/// Which of them is the pool's [number of crashes](durix_pmem::Pool::crashes) when the set was recovered to the end, and one; 0 for never.
+/// After a crash that number is another one.
 pub(super) const RECOVERED: usize = 2;
 
 /// First word of every extent of a set.
