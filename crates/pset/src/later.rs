@@ -27,7 +27,7 @@ use super::entry;
 use super::error::Result;
 use super::layout::Tail;
 use super::set::PersistentSet;
-use super::shard::{Found, Inner, New, Shard, class_of, transaction_of};
+use super::shard::{Found, Inner, New, PATIENCE, Shard, class_of, transaction_of};
 use super::table::{Cell, Tag};
 use super::unsettled::{Put, Replaced};
 use super::update::{Change, Key, check_value, info_of, is_full};
@@ -184,14 +184,14 @@ impl<M: Medium> PersistentSet<M> {
         }
     }
 
-    /// An entry of a ticket is durable, if it is still the one of that version.
-    pub(super) fn settled_entry(&self, op: &Op<'_, M>, hash: u64, version: u64, off: u64) {
+    /// An entry of a ticket is durable, if it is still the one of that version. Waits for its record for so many turns. Returns whether it
+    /// could be had; if not, whoever meets the entry settles it once more.
+    pub(super) fn settled_entry(&self, op: &Op<'_, M>, [hash, version]: [u64; 2], off: u64, turns: u32) -> bool {
         let shard = self.shard(hash);
-        // If its record cannot be had, whoever meets it settles it once more.
-        let Some(mut guard) = shard.lock_soon(op.medium()) else { return };
+        let Some(mut guard) = shard.lock_soon(op.medium(), turns) else { return false };
         let inner = &mut *guard;
         let Some(put) = inner.reuse.unsettled.get(off).copied().filter(|put| put.version == version) else {
-            return;
+            return true;
         };
         // PERSIST PS-L5: what it replaces came first in the ticket, but its record could not be had.
         if let Some(replaced) = put.replaced.filter(|r| inner.reuse.unsettled.get(r.off).is_some()) {
@@ -199,6 +199,7 @@ impl<M: Medium> PersistentSet<M> {
         }
         // PERSIST PS-L2: by the ticket's fence.
         leave(op.medium(), shard, inner, off);
+        true
     }
 }
 
@@ -206,9 +207,12 @@ impl<M: Medium> PersistentSet<M> {
 unsafe impl<M: Medium> Settles<M> for PersistentSet<M> {
     fn settled(&self, op: &Op<'_, M>, changes: &[durix_pmem::PutOff]) -> durix_pmem::Result<()> {
         self.poison.check(op)?;
+        let mut turns = PATIENCE;
         for change in changes {
-            let [hash, version] = change.words;
-            self.settled_entry(op, hash, version, change.off());
+            // Once is enough: it may be the calling thread that holds all locks.
+            if !self.settled_entry(op, change.words, change.off(), turns) {
+                turns = 1;
+            }
         }
         Ok(())
     }

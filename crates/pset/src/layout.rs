@@ -61,8 +61,12 @@ pub const MAX_VALUE: usize = 1 << 20;
 /// Most entries that one transaction writes.
 pub const MAX_TRANSACTION: usize = u16::MAX as usize;
 
-/// Largest version; at 100 million updates a second it lasts for 20 years. A file that holds a larger one is corrupt.
+/// Largest version; at 100 million updates a second it lasts for 22 years.
 pub(super) const MAX_VERSION: u64 = (1 << 56) - 1;
+
+/// Largest version that an opening accepts: a file that holds a larger one is corrupt. It leaves versions for more than a year of updates.
+/// None may come after [`MAX_VERSION`]: it would change the code beside it.
+pub(super) const MAX_FOUND: u64 = MAX_VERSION - (1 << 52);
 
 /// Which of the root's user words is the watermark of committed transactions.
 pub(super) const WATERMARK: usize = 0;
@@ -70,8 +74,8 @@ pub(super) const WATERMARK: usize = 0;
 /// Which of them is the number of extents. It is raised when an extent has become active, durably (PS-X2), so it may be too small after a crash
 /// in the operation that adds an extent. If it is too large, the pool's table of space is damaged.
 pub(super) const EXTENTS: usize = 1;
-/// Which of them is the pool's [number of crashes](durix_pmem::Pool::crashes) when the set was recovered, and one; 0 for never. Not written
-/// back for itself: after a crash that number is another one.
+/// Which of them is the pool's [number of crashes](durix_pmem::Pool::crashes) when the set was recovered to the end, and one; 0 for never.
+/// After a crash that number is another one.
 pub(super) const RECOVERED: usize = 2;
 
 /// First word of every extent of a set.

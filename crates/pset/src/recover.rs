@@ -25,7 +25,8 @@
 //! On a journaled pool all that is read is durable, so only what recovery changes is written back.
 //!
 //! Slots that an interrupted update has left half written are marked as erased, under PS-R2: no slot is found so that a crash cannot explain.
-//! A set that was recovered before its pool was closed has none, so one is an error there, whether the pool is only read or not: nothing of it is erased. Checksums are
+//! A set that was recovered to the end before its pool was closed has none, so one is an error there, whether the pool is only read or not:
+//! nothing of it is erased. Checksums are
 //! for [`PersistentSet::check`], and for salvage: an entry whose checksum is wrong keeps older values of its key from coming back, and is
 //! neither live nor queued for reuse.
 //!
@@ -36,13 +37,13 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use durix_pmem::{Bits, Lock, Medium, Off, Op, Rmw, Root, Session};
+use durix_pmem::{Bits, Lock, Medium, Off, Op, Rmw, Root, Session, Word, on_threads};
 
 use super::arena::{Run, guess_extent, read_extent};
 use super::entry::{self, Entry};
 use super::error::{Error, Part, Result};
 use super::layout::{
-    Class, EXTENTS, Holds, Info, MAX_VERSION, Meta, RECOVERED, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
+    Class, EXTENTS, Holds, Info, MAX_FOUND, Meta, RECOVERED, Tail, WATERMARK, fresh_info, head_at, slot_off, tails_at,
 };
 use super::set::{PersistentSet, SetOptions};
 use super::shard::{Inner, Shard, class_of, transaction_of};
@@ -124,7 +125,7 @@ pub(super) fn read_slot<M: Medium>(op: &Op<'_, M>, class: Class, off: u64, max_v
             newest = newest.max(op.load(&tail.tag, Ordering::Relaxed));
         }
     }
-    if newest > MAX_VERSION {
+    if newest > MAX_FOUND {
         return Err(Error::corrupt(Part::Version, off, newest));
     }
     *max_version = newest.max(*max_version);
@@ -153,7 +154,7 @@ impl<M: Medium> PersistentSet<M> {
     /// [`Error::Corrupt`]; [`Error::Pool`].
     pub(super) fn recover(session: &mut Session<M>, root: Root<M>, options: &SetOptions) -> Result<Self> {
         let mut set = PersistentSet::new(root, options.clone());
-        set.is_as_closed = set.note_recovery(&session.enter()?);
+        set.is_as_closed = set.was_recovered(&session.enter()?);
         let collected = Collected {
             shards: (0..set.shards.len()).map(|_| Lock::new(Losers::default())).collect(),
             undecided: Mutex::default(),
@@ -165,6 +166,7 @@ impl<M: Medium> PersistentSet<M> {
         let op = session.enter()?;
         set.decide(&op, &collected)?;
         set.finish(&op, &collected);
+        set.note_recovery(&op);
         drop(op);
         Ok(set)
     }
@@ -192,17 +194,29 @@ impl<M: Medium> PersistentSet<M> {
         Ok(units)
     }
 
-    /// Notes in which life of the pool the set is recovered. Returns whether it was recovered in this one, before the pool was closed: a
+    /// The word that says when the set was recovered, and what it says if that was after the pool's last crash.
+    fn recovered<'s>(&self, op: &Op<'s, M>) -> (&'s Word, u64) {
+        (&self.root.words(op)[RECOVERED], u64::from(self.root.pool().crashes(op)) + 1)
+    }
+
+    /// Whether nothing can be left of an interrupted update: the set was recovered since the last crash, and the pool closed since. A
     /// program that opens the pool after a crash need not open the set, and closes the pool all the same.
-    fn note_recovery(&self, op: &Op<'_, M>) -> bool {
-        let pool = self.root.pool();
-        let (word, now) = (&self.root.words(op)[RECOVERED], u64::from(pool.crashes(op)) + 1);
-        let is_known = op.load(word, Ordering::Relaxed) == now;
-        if !is_known && pool.ensure_writable().is_ok() {
-            // PERSIST PS-R2: write-back, with the watermark, which lies in the same line.
+    fn was_recovered(&self, op: &Op<'_, M>) -> bool {
+        let (word, now) = self.recovered(op);
+        op.load(word, Ordering::Relaxed) == now && self.root.pool().is_as_closed()
+    }
+
+    /// Ends the recovery, when nothing of it can fail any more. An opening that fails leaves it to the next one, also where the pool is
+    /// closed in between.
+    fn note_recovery(&self, op: &Op<'_, M>) {
+        let (word, now) = self.recovered(op);
+        if op.load(word, Ordering::Relaxed) != now && self.root.pool().ensure_writable().is_ok() {
             op.store(word, now, Ordering::Relaxed);
         }
-        is_known && pool.is_as_closed()
+        // PERSIST PS-R2: write-back of watermark, number of extents, and that word, which lie in one line.
+        op.write_back(&self.root.words(op)[WATERMARK]);
+        // PERSIST PS-R1, PS-R2: fence.
+        op.fence();
     }
 
     /// Compares the number of extents with that in the root, which may be smaller after a crash, and is raised then.
@@ -218,7 +232,7 @@ impl<M: Medium> PersistentSet<M> {
         if self.lacks_extents(op, known) && self.is_as_closed {
             return Err(missing_extents(op.off_of(word).get(), op.load(word, Ordering::Relaxed)));
         }
-        // PERSIST PS-R2: write-back, with the watermark, which lies in the same line.
+        // Written back by `note_recovery`.
         op.rmw(word, Rmw::Max, known as u64);
         Ok(())
     }
@@ -228,19 +242,20 @@ impl<M: Medium> PersistentSet<M> {
         let m = op.medium();
         let word = &self.root.words(&op)[WATERMARK];
         let watermark = op.load(word, Ordering::Relaxed);
-        if watermark > MAX_VERSION && !self.options.salvage {
+        if watermark > MAX_FOUND && !self.options.salvage {
             let offset = op.off_of(word).get();
             return Err(Error::corrupt(Part::Watermark, offset, watermark));
         }
-        // PERSIST PS-R2: write-back, with the fence that ends this session's reading.
-        op.write_back(word);
         m.shared_store(&self.durable_watermark, watermark, Ordering::Release);
         m.shared_store(&self.committed, watermark, Ordering::Release);
-        collected.max_version.fetch_max(watermark, Ordering::Relaxed);
+        collected.max_version.fetch_max(watermark.min(MAX_FOUND), Ordering::Relaxed);
         Ok(())
     }
 
     /// Reads all units, by as many threads as pay.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`]; [`Error::Pool`].
     fn read_all(&self, session: &mut Session<M>, units: &[Unit], collected: &Collected) -> Result<()> {
         let lines: u64 = units.iter().map(|u| u.slots * u.class.lines() as u64).sum();
         let wanted = match self.options.recovery_threads {
@@ -249,8 +264,14 @@ impl<M: Medium> PersistentSet<M> {
         };
         let threads = (lines / LINES_A_THREAD).clamp(1, wanted.clamp(1, MAX_THREADS) as u64);
         let next = AtomicUsize::new(0);
-        durix_pmem::on_threads(session, threads as usize, &|session: &mut Session<M>| {
-            self.read_units(session, units, &next, collected)
+        let own = session.slot();
+        on_threads(session, threads as usize, &|session: &mut Session<M>| {
+            self.read_units(session, units, &next, collected)?;
+            if session.slot() != own {
+                // PERSIST PS-R2: fence, by each thread for what it has read. The caller's comes at the end of the recovery.
+                session.enter()?.fence();
+            }
+            Ok(())
         })
     }
 
@@ -272,8 +293,6 @@ impl<M: Medium> PersistentSet<M> {
                 op.write_back_slice(op.slice("slots", Off::<Tail>::new(unit.first), lines)?);
             }
         }
-        // PERSIST PS-R2: fence, by each thread for what it has read.
-        session.enter()?.fence();
         collected.max_version.fetch_max(max_version, Ordering::Relaxed);
         Ok(())
     }
@@ -379,12 +398,9 @@ impl<M: Medium> PersistentSet<M> {
             }
         }
         for entered in &erased {
+            // PERSIST PS-R1: write-back, with the fence of `note_recovery`.
             entry::erase(op, entered.off);
             self.arena.adopt(m, class_of(entered.info), 0, &[Run { off: entered.off, count: 1 }]);
-        }
-        if !erased.is_empty() {
-            // PERSIST PS-R1: flush+fence.
-            op.fence();
         }
         Ok(())
     }

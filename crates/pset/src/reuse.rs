@@ -16,6 +16,8 @@
 //!   meanwhile a new slot is used. So that this does not happen again and again, and space does not grow with it, a long
 //!   queue of tombstones is looked at ahead: what blocks the one in its middle is scrubbed while the ones before it are
 //!   still being used. The longer the queue has become, the earlier that begins.
+//!   An unsettled entry (see `later.rs`) counts as left, too, what its slot held. Where that blocks a long queue of tombstones, the shard
+//!   is settled before a slot comes from outside: so a ticket that nobody waits for takes no space for ever.
 //! - An entry of a transaction only when the durable watermark covers the transaction (4.4 and its correction, see
 //!   `txn.rs`): until then recovery counts the transaction's entries, and none may be missing.
 
@@ -263,6 +265,14 @@ impl Reuse {
         // PERSIST PS-L4: what unsettled entries were written over.
         let taken = self.unsettled.iter().map(|put| put.taken);
         heads.chain(taken).fold(self.taken.min(self.scrubbing), u64::min)
+    }
+
+    /// Whether many tombstones of `class` wait, and it is unsettled entries that block the first of them: one may be of a ticket that
+    /// nobody waits for.
+    pub(super) fn is_blocked_by_unsettled(&self, class: Class) -> bool {
+        let tombstones = self.get(class).map(|queues| &queues.tombstones).filter(|queue| queue.len() >= LONG);
+        let first = tombstones.and_then(Fifo::front);
+        first.is_some_and(|first| self.unsettled.iter().any(|put| put.taken < first.freed))
     }
 
     /// Takes a slot of one line for an operation that writes nothing else back and then calls [`Reuse::push_stale`]: a stale

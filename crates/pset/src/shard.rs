@@ -35,7 +35,7 @@ pub(super) struct Inner {
 }
 
 /// Turns of waiting for a lock that is not needed: about a second.
-const PATIENCE: u32 = 1 << 14;
+pub(super) const PATIENCE: u32 = 1 << 14;
 
 /// A key's place in a shard's index and its entry, as the holder of the lock finds them.
 #[derive(Clone, Copy, Debug)]
@@ -103,9 +103,9 @@ impl Shard {
         self.inner.try_lock(m)
     }
 
-    /// The lock, unless somebody holds it for very long: then it may be the calling thread itself.
-    pub(super) fn lock_soon<M: Medium>(&self, m: M) -> Option<LockGuard<'_, Inner, M>> {
-        (0..PATIENCE).find_map(|turn| {
+    /// The lock, unless somebody holds it for so many turns: then it may be the calling thread itself.
+    pub(super) fn lock_soon<M: Medium>(&self, m: M, turns: u32) -> Option<LockGuard<'_, Inner, M>> {
+        (0..turns).find_map(|turn| {
             let inner = self.inner.try_lock(m);
             if inner.is_none() {
                 m.spin(turn);

@@ -40,6 +40,23 @@ fn content<M: Medium>(set: &PersistentSet<M>, op: &Op<'_, M>) -> BTreeMap<Vec<u8
 }
 
 #[test]
+fn a_set_opens_where_its_session_is_the_last() {
+    let pool = pool(16 << 20, Hardware::PAGE_CACHE);
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    // Enough for more than one thread.
+    let keys = 70_000u64;
+    (0..keys).for_each(|key| assert!(set.insert(&op, &key.to_le_bytes(), b"1").unwrap()));
+    drop(op);
+    drop(session);
+    let mut all: Vec<_> = std::iter::from_fn(|| pool.session().ok()).collect();
+    let mut last = all.pop().unwrap();
+    let again = PersistentSet::recover(&mut last, set.root.clone(), &options().recovery_threads(4)).unwrap();
+    assert_eq!(again.len(&last.enter().unwrap()), keys);
+}
+
+#[test]
 fn keys_come_and_go() {
     let pool = pool(1 << 20, Hardware::PAGE_CACHE);
     let set = open(&pool, &options());

@@ -264,6 +264,12 @@ impl<M: Medium> PersistentSet<M> {
 
     #[cold]
     fn take_fresh(&self, op: &Op<'_, M>, shard: &Shard, inner: &mut Inner, class: Class) -> Result<Taken> {
+        if inner.reuse.is_blocked_by_unsettled(class) {
+            self.settle_shard(op, shard, inner);
+            if let Some(taken) = inner.reuse.take(class, |s| self.may_overwrite(op, s)) {
+                return Ok(taken);
+            }
+        }
         match self.arena.take(op, &self.root, class) {
             Ok(run) => {
                 (0..run.count).rev().for_each(|i| inner.reuse.push_free(class, run.off + i * class.bytes()));

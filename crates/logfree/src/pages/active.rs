@@ -50,6 +50,17 @@ impl Active {
         self.trim_at.max(wanted)
     }
 
+    /// Whether the table has got so long that something kept its pages from leaving it: where `wanted` pages are, it is trimmed.
+    pub(super) fn is_long(&self, wanted: usize) -> bool {
+        self.entries.len() >= 2 * wanted
+    }
+
+    /// Takes half of the free cells of another table.
+    pub(super) fn take_vacant(&mut self, other: &mut Active) {
+        let kept = other.vacant.len() / 2;
+        self.vacant.extend(other.vacant.drain(kept..));
+    }
+
     /// Whether a page can be entered.
     pub(super) fn has_vacancy(&self) -> bool {
         !self.vacant.is_empty()
@@ -103,7 +114,7 @@ impl Active {
     }
 
     /// Pages without anything under way, ascending.
-    pub(super) fn idle(&self, recent: [u64; 2]) -> Vec<u64> {
+    pub(super) fn idle(&self, recent: &[u64]) -> Vec<u64> {
         let idle = |entry: &&Entry| entry.limbo == 0 && !recent.contains(&entry.page);
         let mut pages: Vec<u64> = self.entries.iter().filter(idle).map(|entry| entry.page).collect();
         pages.sort_unstable();

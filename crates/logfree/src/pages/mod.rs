@@ -28,8 +28,12 @@
 //!
 //! Why a page that leaves the table by LF-N7 may be found in it after a crash: it is then looked through once more.
 //!
-//! Each slot's state is guarded by a lock that is never contended: a slot belongs to one session, a session has one
+//! Each slot's state is guarded by a lock that is hardly ever contended: a slot belongs to one session, a session has one
 //! operation. Operations of another pool, whose slots have the same numbers, are refused before.
+//!
+//! Where the pool is full, a session trims the tables of the others, too: those whose locks nobody holds, whether their sessions have
+//! ended or not. What an operation there has under way stays: pages with nodes in limbo, of the last two allocations, and the one
+//! that it has asked for by [`Pages::is_active`]. All that it can still see waits for its end, as the grace period does.
 
 mod active;
 mod extents;
@@ -65,6 +69,14 @@ pub(crate) fn expect_base<M: Medium>(op: &Op<'_, M>, base: usize) -> Result<()> 
 #[cold]
 fn foreign() -> Error {
     durix_pmem::Error::ForeignSession.into()
+}
+
+/// Generations of a session that wait, at most, where no operation is open for long.
+const WAITING: usize = 2;
+
+/// Whether it is for want of space that something was refused.
+fn is_full(error: &Error) -> bool {
+    matches!(error, Error::Pool(durix_pmem::Error::Full { .. }))
 }
 
 /// How often pages had to be recorded as active.
@@ -138,8 +150,8 @@ struct Slot {
     links: Vec<Off<Word<Link>>>,
     /// Generations of unlinked nodes, and what they wait for.
     waiting: VecDeque<(Vec<u64>, Grace)>,
-    /// The pages of the last two allocations: an insert in flight may be using them.
-    recent: [u64; 2],
+    /// The pages of the last two allocations: an insert in flight may be using them. And the page that was asked for last.
+    recent: [u64; 3],
     stats: PageStats,
 }
 
@@ -284,7 +296,7 @@ impl<M: Medium> Pages<M> {
     pub(crate) fn allocate(&self, op: &Op<'_, M>) -> Quick<Off<Node>> {
         let slot = &mut *self.slot(op);
         if slot.free.is_empty() {
-            slot.poll(op, self.shape);
+            self.poll(op, slot);
         }
         if slot.free.is_empty() {
             self.refill(op, slot)?;
@@ -297,7 +309,7 @@ impl<M: Medium> Pages<M> {
         }
         let page = self.shape.page_of(node);
         slot.active.entry(page).free -= 1;
-        slot.recent = [page, slot.recent[0]];
+        slot.recent = [page, slot.recent[0], slot.recent[2]];
         Ok(Off::new(node))
     }
 
@@ -337,12 +349,16 @@ impl<M: Medium> Pages<M> {
     }
 
     /// Sees to it that there is a free node: of a page, or, where the pool is full, one of those that were unlinked and are not
-    /// enough for a generation yet.
+    /// enough for a generation yet, or what other sessions have.
     #[cold]
     fn refill(&self, op: &Op<'_, M>, slot: &mut Slot) -> Result<()> {
-        let refilled = self.take_free_page(op, slot);
+        let mut refilled = self.take_free_page(op, slot);
         if refilled.is_err() {
             self.end_generation(op, slot);
+        }
+        if slot.free.is_empty() && refilled.as_ref().is_err_and(is_full) {
+            self.trim_others(op, slot);
+            refilled = self.take_free_page(op, slot);
         }
         if slot.free.is_empty() { refilled } else { Ok(()) }
     }
@@ -397,7 +413,9 @@ impl<M: Medium> Pages<M> {
     /// Whether the page of a node is durably active for this session. It stays so until the session asks for something else here.
     #[inline]
     pub(crate) fn is_active(&self, op: &Op<'_, M>, node: Off<Node>) -> bool {
-        self.slot(op).active.contains(self.shape.page_of(node.get()))
+        let slot = &mut *self.slot(op);
+        slot.recent[2] = self.shape.page_of(node.get());
+        slot.active.contains(slot.recent[2])
     }
 
     /// Ends what [`begin_unlink`](Pages::begin_unlink) has begun, without having bypassed the node.
@@ -439,7 +457,16 @@ impl<M: Medium> Pages<M> {
         // PERSIST LF-C3: flush+fence.
         self.flush_links(op);
         slot.close_generation(op);
+        self.poll(op, slot);
+    }
+
+    /// Takes back the generations that nobody can hold any more. Where an operation that was open for long has kept pages in the table,
+    /// they leave it when it has ended: in a session that has free nodes now nobody else would see to that.
+    fn poll(&self, op: &Op<'_, M>, slot: &mut Slot) {
         slot.poll(op, self.shape);
+        if slot.waiting.len() <= WAITING && slot.active.is_long(self.options.active_pages) {
+            self.trim(op, slot);
+        }
     }
 
     /// Sees to it that a page can be made active.
@@ -461,12 +488,30 @@ impl<M: Medium> Pages<M> {
             Ok(segment) => slot.active.add_segment(op, segment),
             Err(error) => {
                 self.trim(op, slot);
+                if !slot.active.has_vacancy() && is_full(&error) {
+                    self.trim_others(op, slot);
+                }
                 if !slot.active.has_vacancy() {
                     return Err(error);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Takes the same out of the tables of other sessions, also of those that have ended, and some of their cells. Takes only locks that
+    /// nobody holds, so it waits for nobody; what a session at work has, it does not find.
+    #[cold]
+    fn trim_others(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        // The session's own lock is held.
+        for other in self.slots.iter() {
+            if let Some(mut other) = other.try_lock(op.medium()) {
+                if other.active.len() > 0 {
+                    self.trim(op, &mut other);
+                }
+                slot.active.take_vacant(&mut other.active);
+            }
+        }
     }
 
     /// Takes the pages out of the table that nothing is under way in.
@@ -477,7 +522,7 @@ impl<M: Medium> Pages<M> {
         self.flush_links(op);
         slot.close_generation(op);
         slot.poll(op, self.shape);
-        let leaving = slot.active.idle(slot.recent);
+        let leaving = slot.active.idle(&slot.recent);
         let (kept, freed) = std::mem::take(&mut slot.free)
             .into_iter()
             .partition(|node| leaving.binary_search(&self.shape.page_of(*node)).is_err());
@@ -582,6 +627,62 @@ mod tests {
             let counts = medium.counts() - before;
             assert_eq!((counts.write_backs, counts.fences), expected);
             assert!(slot.links.is_empty());
+        }
+    }
+
+    fn in_memory(len: u64) -> durix_pmem::Pool<Hardware> {
+        let options = PoolOptions::new().chunk_size(4096).lanes(1).max_indices(1).initial_size(len).max_size(len);
+        options.create_on(HeapBacking::new(len), Hardware::PAGE_CACHE).unwrap()
+    }
+
+    /// An operation that stays open keeps pages active. When it has ended they go, and their nodes are for every session.
+    #[test]
+    fn pages_that_an_open_operation_has_kept_are_trimmed_when_it_has_ended() {
+        let pool = in_memory(4 << 20);
+        let options = Options::default().page_size(256).active_pages(4).generation(2);
+        let map = crate::List::open_with(&pool, "map", &options).unwrap();
+        let [mut a, mut b, mut reader] = [0; 3].map(|_| pool.session().unwrap());
+        (0..3000).rev().for_each(|key| assert!(map.insert(&a.enter().unwrap(), key, 1).unwrap()));
+        let open = reader.enter().unwrap();
+        (0..3000).for_each(|key| assert!(map.remove(&a.enter().unwrap(), key).unwrap().is_some()));
+        let in_operation = |look: &dyn Fn(&Op<'_, Hardware>) -> u64| look(&pool.session().unwrap().enter().unwrap());
+        let active = || in_operation(&|op| map.page_stats(op).active);
+        assert!(active() > 900, "{}", active());
+        drop(open);
+        // Some more removals end generations.
+        for key in 0..6 {
+            assert!(map.insert(&a.enter().unwrap(), key, 1).unwrap());
+            assert!(map.remove(&a.enter().unwrap(), key).unwrap().is_some());
+        }
+        assert!(active() < 20, "{}", active());
+        let free = || in_operation(&|op| pool.space().stats(op).free);
+        let before = free();
+        (0..2500).rev().for_each(|key| assert!(map.insert(&b.enter().unwrap(), key, 1).unwrap()));
+        // A segment of cells.
+        assert!(before - free() <= 2 * 4096, "{before} bytes were free, and now {}", free());
+        assert_eq!(map.check(&a.enter().unwrap()).unwrap(), []);
+    }
+
+    /// What one session has removed from a full pool makes room for another, whether the first one is still there or not.
+    #[test]
+    fn what_a_session_has_removed_makes_room_for_others() {
+        for (is_there, page) in [(true, 4096), (false, 4096), (true, 256), (false, 256)] {
+            let pool = in_memory(512 << 10);
+            let map = crate::Bst::open_with(&pool, "map", &Options::default().page_size(page)).unwrap();
+            let mut a = pool.session().unwrap();
+            // No two sessions have the same slot.
+            let mut b = pool.session().unwrap();
+            let spread = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let keys = (0..).find(|key| map.insert(&a.enter().unwrap(), spread(*key), 1).is_err()).unwrap();
+            assert!(keys > 1000, "{keys}");
+            // The second one cannot even make a page active: no segment of cells is to be had.
+            assert_eq!(map.remove(&b.enter().unwrap(), spread(0)).unwrap(), Some(1), "pages of {page}");
+            (1..keys).for_each(|key| assert!(map.remove(&a.enter().unwrap(), spread(key)).unwrap().is_some()));
+            let _a = is_there.then_some(a);
+            for key in 0..keys / 2 {
+                assert!(map.insert(&b.enter().unwrap(), spread(key), 1).unwrap(), "pages of {page}: {key} of {keys}");
+            }
+            assert_eq!(map.check(&b.enter().unwrap()).unwrap(), []);
         }
     }
 }

@@ -16,6 +16,9 @@
 //! written back. So whoever settles looks at the bucket's version, writes back, fences, and locks that very version. Either the
 //! bucket has not changed: every store to the line came before the write-back. Or it has: the mark stays, and the line is settled
 //! once more.
+//!
+//! *The bucket is split meanwhile.* The entry may be in the new bucket, whose versions begin above all that the old one has had: the
+//! version that was noted is none of them.
 
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -334,8 +334,8 @@ impl Table {
         index(hash, self.size(m))
     }
 
-    /// The bucket of a hash, by its number, and its version: a number that the bucket has had is one that it has again only if it has not
-    /// changed.
+    /// The bucket of a hash, by its number, and its version. The versions of the buckets that a hash belongs to ascend, also where a split
+    /// gives it another one: a version that is found again says that nothing has changed.
     pub(super) fn version<M: Medium>(&self, m: M, hash: u64) -> (u64, u64) {
         loop {
             let at = index(hash, self.size(m));
@@ -420,8 +420,9 @@ impl Table {
                 moved.push((cell, entry));
             }
         });
-        // Nobody knows the new bucket yet.
-        let new = Locked { table: self, bucket: self.buckets.at(size), version: 0, m };
+        // Nobody knows the new bucket yet. Its versions go on from those of the old one: whoever has noted one of these, and looks for an
+        // entry that has moved, finds another.
+        let new = Locked { table: self, bucket: self.buckets.at(size), version: old.version, m };
         for (_, entry) in &moved {
             new.publish(new.free_cell(), *entry);
         }

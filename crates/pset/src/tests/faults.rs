@@ -9,7 +9,7 @@ use durix_pmem::{Bits, Extent, Off, Word};
 use super::*;
 use crate::check::Fault;
 use crate::error::Part;
-use crate::layout::{Class, EXTENTS, ExtentHead, Head, Info, MAX_VERSION, Meta, Tail, WATERMARK};
+use crate::layout::{Class, EXTENTS, ExtentHead, Head, Info, MAX_FOUND, MAX_VERSION, Meta, Tail, WATERMARK};
 use crate::layout::{MAX_LINES, extent_sum, fresh_info};
 use crate::reuse::Held;
 
@@ -235,6 +235,11 @@ const CHECKS: &[Row] = &[
         s.store(s.tag(s.old_long), MAX_VERSION + 1);
         s.old_long
     }),
+    // No number is left for the next entry.
+    ("Version", &[], |s| {
+        s.store(s.tag(s.old_long), MAX_VERSION);
+        s.old_long
+    }),
     ("Validity", &[], |s| s.set_meta(s.old_a, |_| Meta::from_bits(0))),
     ("Validity", &[], |s| s.set_meta(s.old_a, |meta| Meta::from_bits(meta.to_bits() ^ 1 << 56))),
     ("Fresh", &[], |s| s.set_info(s.fresh, fresh_info(s.fresh + 64))),
@@ -271,7 +276,7 @@ fn each_class_of_a_check_has_a_row() {
     assert_each_has_a_row(&parts, rows());
 }
 
-/// A closed pool as bytes, and where in it what lies.
+/// A pool as bytes, closed unless it says otherwise, and where in it what lies.
 struct Closed {
     image: Vec<u8>,
     extent: u64,
@@ -286,6 +291,15 @@ struct Closed {
 
 impl Closed {
     fn new() -> Closed {
+        Closed::by(|pool| pool.close().unwrap())
+    }
+
+    /// As the process leaves it when it dies.
+    fn died() -> Closed {
+        Closed::by(|_| ())
+    }
+
+    fn by(close: impl FnOnce(&Pool<Hardware>)) -> Closed {
         let mut closed = None;
         with_sound(|s| {
             let mut batch = Batch::new();
@@ -298,7 +312,7 @@ impl Closed {
             closed = Some((s.set.root.pool().clone(), places));
         });
         let (pool, (extent, b, of_transaction, long, fresh, watermark, extents)) = closed.unwrap();
-        pool.close().unwrap();
+        close(&pool);
         let image = HeapBacking::image_of(pool.mapping());
         Closed { image, extent, b, of_transaction, long, fresh, watermark, extents }
     }
@@ -345,6 +359,11 @@ const OPENINGS: &[Opening] = &[
         c.set_word(c.long + 64 + offset_of!(Tail, tag) as u64, MAX_VERSION + 1);
         c.long
     }),
+    // No number is left for the next entry.
+    (Part::Version, |c| {
+        c.set_word(c.long + 64 + offset_of!(Tail, tag) as u64, MAX_VERSION);
+        c.long
+    }),
     (Part::Validity, |c| c.set_meta(c.b, |_| Meta::from_bits(0))),
     (Part::Fresh, |c| {
         c.set_word(c.fresh + offset_of!(Head, info) as u64, 0);
@@ -365,6 +384,7 @@ const OPENINGS: &[Opening] = &[
         c.of_transaction
     }),
     (Part::Watermark, |c| c.set_word(c.watermark, MAX_VERSION + 1)),
+    (Part::Watermark, |c| c.set_word(c.watermark, MAX_VERSION)),
     (Part::Transaction, |c| {
         c.set_word(c.watermark, 0);
         // One of two entries is gone; the other one is reported.
@@ -392,4 +412,60 @@ fn an_opening_calls_each_damage_by_its_own_part() {
         assert!(offset == at || at == 0, "row {number}: {offset:#x}, not {at:#x}");
     }
     assert_each_has_a_row(PARTS, OPENINGS.iter().map(|(part, _)| part_name(part)));
+}
+
+/// The process dies within a transaction, the first opening afterwards fails, and the pool is closed: what was left is no damage.
+#[test]
+fn an_opening_that_fails_has_not_recovered_the_set() {
+    let mut died = Closed::died();
+    died.set_word(died.watermark, 0);
+    died.set_meta(died.of_transaction, Meta::erased);
+    let at = died.b + offset_of!(Head, meta) as u64;
+    let was = died.word(at);
+    died.set_word(at, 0);
+    let open = |image: Vec<u8>| {
+        let backing = HeapBacking::from_image(image).with_limit(1 << 19);
+        let pool = PoolOptions::new().open_on(backing, Hardware::PAGE_CACHE).unwrap().recover().unwrap();
+        let set = PersistentSet::open_with(&pool, "set", &options());
+        (pool, set)
+    };
+    let (pool, set) = open(died.image);
+    assert!(matches!(set.unwrap_err(), Error::Corrupt { .. }));
+    pool.close().unwrap();
+    died.image = HeapBacking::image_of(pool.mapping());
+    died.set_word(at, was);
+    // For all that can be read it counts as little.
+    for salvage in [true, false] {
+        let backing = HeapBacking::from_image(died.image.clone()).with_limit(1 << 19);
+        let pool = PoolOptions::new().read_only(salvage).open_on(backing, Hardware::PAGE_CACHE).unwrap();
+        let pool = pool.recover().unwrap();
+        let set = PersistentSet::open_with(&pool, "set", &options().salvage(salvage)).unwrap();
+        let mut session = pool.session().unwrap();
+        let found: Vec<Vec<u8>> = content(&set, &session.enter().unwrap()).into_keys().collect();
+        assert_eq!(found, [b"a".to_vec(), b"b".to_vec(), LONG.to_vec()], "salvage: {salvage}");
+    }
+    // An opening that succeeds has recovered it: a slot that is not whole is damage then.
+    let (pool, set) = open(died.image);
+    drop(set.unwrap());
+    pool.close().unwrap();
+    died.image = HeapBacking::image_of(pool.mapping());
+    died.set_meta(died.b, Meta::invalidated);
+    assert!(open(died.image).1.is_err());
+}
+
+/// Versions go on from the largest that was found.
+#[test]
+fn the_largest_version_that_an_opening_accepts_leaves_room_for_more() {
+    let mut closed = Closed::new();
+    closed.set_word(closed.watermark, MAX_FOUND);
+    let pool =
+        PoolOptions::new().open_on(HeapBacking::from_image(closed.image).with_limit(1 << 19), Hardware::PAGE_CACHE);
+    let pool = pool.unwrap().recover().unwrap();
+    let set = open(&pool, &options());
+    let mut session = pool.session().unwrap();
+    let op = session.enter().unwrap();
+    assert!(!set.insert(&op, b"a", b"new").unwrap());
+    assert_eq!(set.get_vec(&op, b"a").unwrap().unwrap(), b"new");
+    set.commit(&op, Batch::new().insert(b"a", b"1").insert(b"b", b"1")).unwrap();
+    assert_eq!(set.get_vec(&op, b"b").unwrap().unwrap(), b"1");
 }

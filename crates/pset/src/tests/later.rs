@@ -223,7 +223,7 @@ fn a_ticket_that_is_forgotten_keeps_the_pool_from_closing() {
 /// A closure that runs with all shards locked may drop tickets, and read: nothing waits for its own locks.
 #[test]
 fn a_transaction_that_holds_all_locks_waits_for_no_ticket() {
-    let (_, pool, set, mut session) = counted(1 << 20);
+    let (m, pool, set, mut session) = counted(1 << 20);
     let mut ticket = Unsettled::new();
     let mut other = pool.session().unwrap();
     let mut runs = 0;
@@ -236,7 +236,11 @@ fn a_transaction_that_holds_all_locks_waits_for_no_ticket() {
             later(&mut other, &mut ticket, |op| set.insert(op, b"a", &[runs]).unwrap());
         } else {
             assert_eq!(seen, Some(vec![8]));
+            // It waits for the first of its eight changes, and for no other.
+            let before = m.counts();
             drop(std::mem::take(&mut ticket));
+            let turns = (m.counts() - before).locked;
+            assert!(turns < 2 * u64::from(crate::shard::PATIENCE), "{turns} turns");
         }
         t.insert(b"b", &[runs]);
         Ok::<_, Error>(())
@@ -244,6 +248,31 @@ fn a_transaction_that_holds_all_locks_waits_for_no_ticket() {
     .unwrap();
     assert_eq!((runs, set.get_vec(&op, b"b").unwrap()), (9, Some(vec![9])));
     assert_eq!(set.check(&op).unwrap(), []);
+}
+
+/// Nobody waits for a ticket or meets its entry: its record blocks no tombstones for ever.
+#[test]
+fn a_forgotten_ticket_costs_no_space() {
+    for long in [false, true] {
+        let (m, _pool, set, mut session) = counted(4 << 20);
+        let op = session.enter().unwrap();
+        (0..2).for_each(|_| _ = set.insert(&op, b"a", b"1").unwrap());
+        drop(op);
+        let mut ticket = Unsettled::new();
+        // Into the slot of the older one.
+        later(&mut session, &mut ticket, |op| set.insert(op, b"b", b"1").unwrap());
+        std::mem::forget(ticket);
+        let op = session.enter().unwrap();
+        let pair = |n: u64| {
+            let key = if long { n.to_le_bytes().repeat(8) } else { n.to_le_bytes().to_vec() };
+            assert!(set.insert(&op, &key, b"1").unwrap() && set.remove(&op, &key).unwrap());
+        };
+        (0..200).for_each(pair);
+        let bytes = set.arena.totals(m).1;
+        (200..10_000).for_each(pair);
+        assert_eq!(set.arena.totals(m).1, bytes, "keys of several lines: {long}");
+        assert_eq!(set.check(&op).unwrap(), []);
+    }
 }
 
 #[test]
@@ -316,7 +345,9 @@ fn a_tombstone_outlives_what_it_hides_however_it_was_settled() {
         |_, set, session, _| {
             let op = session.enter().unwrap();
             let newest = set.shards[0].lock(op.medium()).reuse.unsettled.iter().map(|put| (put.version, put.off)).max();
-            newest.into_iter().for_each(|(version, off)| set.settled_entry(&op, 0, version, off));
+            newest.into_iter().for_each(|(version, off)| {
+                assert!(set.settled_entry(&op, [0, version], off, 1));
+            });
         },
     ];
     for (number, settle) in ways.iter().enumerate() {

@@ -34,7 +34,7 @@ use durix_pmem::{Extent, Grace, Lock, LockGuard, Medium, Off, Op, PerSession, Ro
 
 use super::active::Active;
 use super::extents::{GROWTH, LOOKED_AT, MAX_EXTENT, Run, new_segment, next_page, once_each};
-use super::words;
+use super::{WAITING, is_full, words};
 use crate::error::{Error, Result};
 use crate::layout::{HEAD_TAG, MAX_RECORD_PAGE, MIN_PAGE, PageShape, RECORDS, ROOT_RECORDS, Segment};
 use crate::options::Options;
@@ -201,7 +201,15 @@ impl<M: Medium> Units<M> {
                 slot.close_generation(op);
                 self.poll(op, slot);
                 if slot.free.of(lines).len() == had {
-                    return Err(error);
+                    if !is_full(&error) {
+                        return Err(error);
+                    }
+                    self.trim_others(op, slot);
+                    if let Err(error) = self.refill(op, slot, lines, count)
+                        && slot.free.of(lines).len() == had
+                    {
+                        return Err(error);
+                    }
                 }
             }
         }
@@ -334,8 +342,15 @@ impl<M: Medium> Units<M> {
         }
     }
 
-    /// Takes back the generations that nobody can hold any more.
+    /// Takes back the generations that nobody can hold any more, and trims the table where something that has ended has kept it long.
     fn poll(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        self.take_back(op, slot);
+        if slot.waiting.len() <= WAITING && slot.active.is_long(self.active_pages) {
+            self.trim(op, slot);
+        }
+    }
+
+    fn take_back(&self, op: &Op<'_, M>, slot: &mut Slot) {
         while let Some((_, grace)) = slot.waiting.front_mut()
             && grace.is_over(op.mapping())
         {
@@ -363,6 +378,9 @@ impl<M: Medium> Units<M> {
             Ok(segment) => slot.active.add_segment(op, segment),
             Err(error) => {
                 self.trim(op, slot);
+                if !slot.active.has_vacancy() && is_full(&error) {
+                    self.trim_others(op, slot);
+                }
                 if !slot.active.has_vacancy() {
                     return Err(error);
                 }
@@ -371,12 +389,25 @@ impl<M: Medium> Units<M> {
         Ok(())
     }
 
+    /// Takes the same out of the tables of other sessions, also of those that have ended, and some of their cells, as for nodes.
+    #[cold]
+    fn trim_others(&self, op: &Op<'_, M>, slot: &mut Slot) {
+        for other in self.slots.iter() {
+            if let Some(mut other) = other.try_lock(op.medium()) {
+                if other.active.len() > 0 {
+                    self.trim(op, &mut other);
+                }
+                slot.active.take_vacant(&mut other.active);
+            }
+        }
+    }
+
     /// Takes the pages out of the table that nothing is under way in.
     #[cold]
     fn trim(&self, op: &Op<'_, M>, slot: &mut Slot) {
         slot.close_generation(op);
-        self.poll(op, slot);
-        let leaving = slot.active.idle([0; 2]);
+        self.take_back(op, slot);
+        let leaving = slot.active.idle(&[]);
         let (mut freed, shape) = (Vec::new(), self.shape(1));
         for free in &mut slot.free.0 {
             let leaves = |off: &mut u64| leaving.binary_search(&shape.page_of(*off)).is_ok();
@@ -506,6 +537,56 @@ mod tests {
             assert!((1..).zip(&lengths).all(|(lines, unit)| *unit >= lines));
             lengths.dedup();
             assert_eq!(lengths, expected);
+        }
+    }
+
+    fn in_memory(len: u64) -> durix_pmem::Pool<Hardware> {
+        let options = PoolOptions::new().chunk_size(4096).lanes(1).max_indices(1).initial_size(len).max_size(len);
+        options.create_on(HeapBacking::new(len), Hardware::PAGE_CACHE).unwrap()
+    }
+
+    /// As of nodes.
+    #[test]
+    fn pages_that_an_open_operation_has_kept_are_trimmed_when_it_has_ended() {
+        let pool = in_memory(4 << 20);
+        let options = Options::default().page_size(1024).active_pages(4).generation(2);
+        let map = crate::BlobList::open_with(&pool, "map", &options).unwrap();
+        let [mut a, mut b, mut reader] = [0; 3].map(|_| pool.session().unwrap());
+        let insert = |session: &mut durix_pmem::Session<_>, key: u64| {
+            assert!(map.insert(&session.enter().unwrap(), key, &[1; 400]).unwrap());
+        };
+        (0..800).rev().for_each(|key| insert(&mut a, key));
+        let open = reader.enter().unwrap();
+        (0..800).for_each(|key| assert!(map.remove(&a.enter().unwrap(), key).unwrap()));
+        drop(open);
+        for key in 0..6 {
+            insert(&mut a, key);
+            assert!(map.remove(&a.enter().unwrap(), key).unwrap());
+        }
+        let free = || pool.space().stats(&pool.session().unwrap().enter().unwrap()).free;
+        let before = free();
+        (0..700).rev().for_each(|key| insert(&mut b, key));
+        // Segments of cells.
+        assert!(before - free() <= 4 * 4096, "{before} bytes were free, and now {}", free());
+        assert_eq!(map.check(&a.enter().unwrap()).unwrap(), []);
+    }
+
+    /// As of nodes.
+    #[test]
+    fn what_a_session_has_removed_makes_room_for_others() {
+        for is_there in [true, false] {
+            let pool = in_memory(1 << 20);
+            let map = crate::BlobHash::open_with(&pool, "map", &Options::default()).unwrap();
+            let [mut a, mut b] = [0; 2].map(|_| pool.session().unwrap());
+            let keys = (0..).find(|key| map.insert(&a.enter().unwrap(), *key, &[1; 1000]).is_err()).unwrap();
+            assert!(keys > 300, "{keys}");
+            assert!(map.remove(&b.enter().unwrap(), 0).unwrap());
+            (1..keys).for_each(|key| assert!(map.remove(&a.enter().unwrap(), key).unwrap()));
+            let _a = is_there.then_some(a);
+            for key in 0..keys / 2 {
+                assert!(map.insert(&b.enter().unwrap(), key, &[2; 1000]).unwrap(), "{key} of {keys}");
+            }
+            assert_eq!(map.check(&b.enter().unwrap()).unwrap(), []);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use durix_pmem::backing::HeapBacking;
 use durix_pmem::testing::{Before, Interposed, assert_each_has_a_row};
-use durix_pmem::{Bits, Off, PoolOptions, Unsettled};
+use durix_pmem::{Bits, Counting, Off, PoolOptions, Unsettled};
 
 use super::*;
 use crate::soft::layout::{Member, State};
@@ -130,5 +130,49 @@ fn a_mark_that_a_split_moves_out_of_sight_is_found() {
         assert!(!find().is_unsettled(), "before load {load}: a crash could take the key back");
         drop(op);
         drop(ticket);
+    }
+}
+
+/// A bucket is split while a ticket waits: what others have changed in the bucket since keeps its mark until it is written back, too.
+#[test]
+fn a_split_gives_no_bucket_a_version_that_a_ticket_has_noted() {
+    let index = |key: u64, size: u64| crate::soft::table::index(hash(key), size);
+    let moved = (1..).find(|key| index(*key, 16) == 0 && index(*key, 17) == 16).unwrap();
+    // One more than the second bucket has cells.
+    let neighbours: Vec<u64> = (1..).filter(|key| index(*key, 16) == 1).take(7).collect();
+    for removes in [false, true] {
+        let counting = Counting::new(Hardware::PAGE_CACHE);
+        let medium = Interposed::new(counting);
+        let options = PoolOptions::new().initial_size(1 << 20).max_size(1 << 20);
+        let pool = options.create_on(HeapBacking::new(1 << 20), medium).unwrap();
+        let map = SoftHash::open_with(&pool, "map", &SoftOptions::default().buckets(1)).unwrap();
+        let (mut session, mut other) = (pool.session().unwrap(), pool.session().unwrap());
+        let op = session.enter_later(&mut Unsettled::new()).unwrap();
+        assert!(map.insert(&op, moved, 1).unwrap());
+        let (mut ticket, mut others, mut before) = (op.finish(), Unsettled::new(), None);
+        let change_and_split = || {
+            let op = other.enter_later(&mut others).unwrap();
+            if removes {
+                assert_eq!(map.remove(&op, moved).unwrap(), Some(1));
+            } else {
+                assert_eq!(map.update(&op, moved, 2).unwrap(), Some(1));
+            }
+            others = op.finish();
+            let op = other.enter().unwrap();
+            neighbours.iter().for_each(|key| assert!(map.insert(&op, *key, 1).unwrap()));
+            before = Some(counting.counts());
+        };
+        let wait = || pool.wait(&mut session, &mut ticket).unwrap();
+        let ((), came) = medium.interrupt(Before::Fence, 1, wait, change_and_split);
+        assert!(came && map.map.table.size(medium) > 16);
+        let counts = counting.counts() - before.unwrap();
+        let op = session.enter().unwrap();
+        let entry = map.map.table.look(&op, hash(moved), moved, |_| ()).found.map(|(found, ())| found.entry);
+        let is_marked = entry.is_some_and(|entry| entry.is_unsettled());
+        // Its line again, and a fence after the ticket's own.
+        let is_durable = counts.write_backs == 1 && counts.fences == 2;
+        assert!(is_marked || is_durable, "removes: {removes}: a crash could take the change back: {counts:?}");
+        drop(op);
+        drop(others);
     }
 }
