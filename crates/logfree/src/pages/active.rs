@@ -55,12 +55,6 @@ impl Active {
         self.entries.len() >= 2 * wanted
     }
 
-    /// Takes half of the free cells of another table.
-    pub(super) fn take_vacant(&mut self, other: &mut Active) {
-        let kept = other.vacant.len() / 2;
-        self.vacant.extend(other.vacant.drain(kept..));
-    }
-
     /// Whether a page can be entered.
     pub(super) fn has_vacancy(&self) -> bool {
         !self.vacant.is_empty()

@@ -28,12 +28,11 @@
 //!
 //! Why a page that leaves the table by LF-N7 may be found in it after a crash: it is then looked through once more.
 //!
-//! Each slot's state is guarded by a lock that is hardly ever contended: a slot belongs to one session, a session has one
+//! Each slot's state is guarded by a lock that is never contended: a slot belongs to one session, a session has one
 //! operation. Operations of another pool, whose slots have the same numbers, are refused before.
 //!
-//! Where the pool is full, a session trims the tables of the others, too: those whose locks nobody holds, whether their sessions have
-//! ended or not. What an operation there has under way stays: pages with nodes in limbo, of the last two allocations, and the one
-//! that it has asked for by [`Pages::is_active`]. All that it can still see waits for its end, as the grace period does.
+//! A trim leaves what an operation has under way: pages with nodes in limbo, of the last two allocations, and the one that it has asked
+//! for by [`Pages::is_active`].
 
 mod active;
 mod extents;
@@ -73,11 +72,6 @@ fn foreign() -> Error {
 
 /// Generations of a session that wait, at most, where no operation is open for long.
 const WAITING: usize = 2;
-
-/// Whether it is for want of space that something was refused.
-fn is_full(error: &Error) -> bool {
-    matches!(error, Error::Pool(durix_pmem::Error::Full { .. }))
-}
 
 /// How often pages had to be recorded as active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -349,16 +343,12 @@ impl<M: Medium> Pages<M> {
     }
 
     /// Sees to it that there is a free node: of a page, or, where the pool is full, one of those that were unlinked and are not
-    /// enough for a generation yet, or what other sessions have.
+    /// enough for a generation yet.
     #[cold]
     fn refill(&self, op: &Op<'_, M>, slot: &mut Slot) -> Result<()> {
-        let mut refilled = self.take_free_page(op, slot);
+        let refilled = self.take_free_page(op, slot);
         if refilled.is_err() {
             self.end_generation(op, slot);
-        }
-        if slot.free.is_empty() && refilled.as_ref().is_err_and(is_full) {
-            self.trim_others(op, slot);
-            refilled = self.take_free_page(op, slot);
         }
         if slot.free.is_empty() { refilled } else { Ok(()) }
     }
@@ -488,30 +478,12 @@ impl<M: Medium> Pages<M> {
             Ok(segment) => slot.active.add_segment(op, segment),
             Err(error) => {
                 self.trim(op, slot);
-                if !slot.active.has_vacancy() && is_full(&error) {
-                    self.trim_others(op, slot);
-                }
                 if !slot.active.has_vacancy() {
                     return Err(error);
                 }
             }
         }
         Ok(())
-    }
-
-    /// Takes the same out of the tables of other sessions, also of those that have ended, and some of their cells. Takes only locks that
-    /// nobody holds, so it waits for nobody; what a session at work has, it does not find.
-    #[cold]
-    fn trim_others(&self, op: &Op<'_, M>, slot: &mut Slot) {
-        // The session's own lock is held.
-        for other in self.slots.iter() {
-            if let Some(mut other) = other.try_lock(op.medium()) {
-                if other.active.len() > 0 {
-                    self.trim(op, &mut other);
-                }
-                slot.active.take_vacant(&mut other.active);
-            }
-        }
     }
 
     /// Takes the pages out of the table that nothing is under way in.
@@ -661,28 +633,5 @@ mod tests {
         // A segment of cells.
         assert!(before - free() <= 2 * 4096, "{before} bytes were free, and now {}", free());
         assert_eq!(map.check(&a.enter().unwrap()).unwrap(), []);
-    }
-
-    /// What one session has removed from a full pool makes room for another, whether the first one is still there or not.
-    #[test]
-    fn what_a_session_has_removed_makes_room_for_others() {
-        for (is_there, page) in [(true, 4096), (false, 4096), (true, 256), (false, 256)] {
-            let pool = in_memory(512 << 10);
-            let map = crate::Bst::open_with(&pool, "map", &Options::default().page_size(page)).unwrap();
-            let mut a = pool.session().unwrap();
-            // No two sessions have the same slot.
-            let mut b = pool.session().unwrap();
-            let spread = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let keys = (0..).find(|key| map.insert(&a.enter().unwrap(), spread(*key), 1).is_err()).unwrap();
-            assert!(keys > 1000, "{keys}");
-            // The second one cannot even make a page active: no segment of cells is to be had.
-            assert_eq!(map.remove(&b.enter().unwrap(), spread(0)).unwrap(), Some(1), "pages of {page}");
-            (1..keys).for_each(|key| assert!(map.remove(&a.enter().unwrap(), spread(key)).unwrap().is_some()));
-            let _a = is_there.then_some(a);
-            for key in 0..keys / 2 {
-                assert!(map.insert(&b.enter().unwrap(), spread(key), 1).unwrap(), "pages of {page}: {key} of {keys}");
-            }
-            assert_eq!(map.check(&b.enter().unwrap()).unwrap(), []);
-        }
     }
 }

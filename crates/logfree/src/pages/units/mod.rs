@@ -34,7 +34,7 @@ use durix_pmem::{Extent, Grace, Lock, LockGuard, Medium, Off, Op, PerSession, Ro
 
 use super::active::Active;
 use super::extents::{GROWTH, LOOKED_AT, MAX_EXTENT, Run, new_segment, next_page, once_each};
-use super::{WAITING, is_full, words};
+use super::{WAITING, words};
 use crate::error::{Error, Result};
 use crate::layout::{HEAD_TAG, MAX_RECORD_PAGE, MIN_PAGE, PageShape, RECORDS, ROOT_RECORDS, Segment};
 use crate::options::Options;
@@ -201,15 +201,7 @@ impl<M: Medium> Units<M> {
                 slot.close_generation(op);
                 self.poll(op, slot);
                 if slot.free.of(lines).len() == had {
-                    if !is_full(&error) {
-                        return Err(error);
-                    }
-                    self.trim_others(op, slot);
-                    if let Err(error) = self.refill(op, slot, lines, count)
-                        && slot.free.of(lines).len() == had
-                    {
-                        return Err(error);
-                    }
+                    return Err(error);
                 }
             }
         }
@@ -378,28 +370,12 @@ impl<M: Medium> Units<M> {
             Ok(segment) => slot.active.add_segment(op, segment),
             Err(error) => {
                 self.trim(op, slot);
-                if !slot.active.has_vacancy() && is_full(&error) {
-                    self.trim_others(op, slot);
-                }
                 if !slot.active.has_vacancy() {
                     return Err(error);
                 }
             }
         }
         Ok(())
-    }
-
-    /// Takes the same out of the tables of other sessions, also of those that have ended, and some of their cells, as for nodes.
-    #[cold]
-    fn trim_others(&self, op: &Op<'_, M>, slot: &mut Slot) {
-        for other in self.slots.iter() {
-            if let Some(mut other) = other.try_lock(op.medium()) {
-                if other.active.len() > 0 {
-                    self.trim(op, &mut other);
-                }
-                slot.active.take_vacant(&mut other.active);
-            }
-        }
     }
 
     /// Takes the pages out of the table that nothing is under way in.
@@ -569,24 +545,5 @@ mod tests {
         // Segments of cells.
         assert!(before - free() <= 4 * 4096, "{before} bytes were free, and now {}", free());
         assert_eq!(map.check(&a.enter().unwrap()).unwrap(), []);
-    }
-
-    /// As of nodes.
-    #[test]
-    fn what_a_session_has_removed_makes_room_for_others() {
-        for is_there in [true, false] {
-            let pool = in_memory(1 << 20);
-            let map = crate::BlobHash::open_with(&pool, "map", &Options::default()).unwrap();
-            let [mut a, mut b] = [0; 2].map(|_| pool.session().unwrap());
-            let keys = (0..).find(|key| map.insert(&a.enter().unwrap(), *key, &[1; 1000]).is_err()).unwrap();
-            assert!(keys > 300, "{keys}");
-            assert!(map.remove(&b.enter().unwrap(), 0).unwrap());
-            (1..keys).for_each(|key| assert!(map.remove(&a.enter().unwrap(), key).unwrap()));
-            let _a = is_there.then_some(a);
-            for key in 0..keys / 2 {
-                assert!(map.insert(&b.enter().unwrap(), key, &[2; 1000]).unwrap(), "{key} of {keys}");
-            }
-            assert_eq!(map.check(&b.enter().unwrap()).unwrap(), []);
-        }
     }
 }
