@@ -399,6 +399,36 @@ fn a_nan_has_its_bits_in_its_text() {
 }
 
 #[test]
+fn a_vector_of_elements_without_bytes_is_an_error() {
+    // How many there are would be lost.
+    let error = vec![[0_u8; 0]; 3].encode(&mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("a [u8; 0] has no bytes"), "{error}");
+    assert!(<Vec<[u8; 0]>>::encode_given(&[[]][..], &mut Vec::new()).is_err());
+    assert!(HashMap::<[u8; 0], [u8; 0]>::from([([], [])]).encode(&mut Vec::new()).is_err());
+    assert!(vec![([0_u8; 0], [0_u8; 0])].encode(&mut Vec::new()).is_err());
+    assert_eq!(bytes_of(&Vec::<[u8; 0]>::new()), b"");
+    // With another part, or within another type, it has bytes.
+    for nested in [vec![vec![[0_u8; 0]; 3]], vec![]] {
+        assert_eq!(<Vec<Vec<[u8; 0]>>>::decode(&bytes_of(&nested)).unwrap(), nested);
+    }
+    assert_eq!(<Vec<[u8; 0]>>::decode(b"").unwrap(), [[0_u8; 0]; 0]);
+    let error = <Vec<[u8; 0]>>::decode(b"1").unwrap_err().to_string();
+    assert!(error.contains("a [u8; 0] has no bytes"), "{error}");
+    assert!(HashMap::<[u8; 0], [u8; 0]>::decode(b"1").is_err());
+}
+
+#[test]
+fn a_vector_of_nothing_is_no_type() {
+    assert!("Vec<()>".parse::<TypeTag>().unwrap_err().to_string().contains("names no type"));
+    assert!("Vec<Option<()>>".parse::<TypeTag>().is_ok());
+    // As a file may say it.
+    let tag = TypeTag::from_word(0x503);
+    assert_eq!(tag.to_string().parse::<TypeTag>().unwrap(), tag);
+    assert!(tag.from_datum(&Datum::List(vec![Datum::List(Vec::new()); 3])).is_err());
+    assert!(!matches!(tag.to_datum(b"a"), Some(Datum::List(_))));
+}
+
+#[test]
 fn data_of_another_type_are_named_as_a_user_writes_them() {
     let told = |datum: Datum| <(u8, String) as Key>::tag().from_datum(&datum).unwrap_err().to_string();
     assert_eq!(told(Datum::Unsigned(1)), "1 is not of type (u8, string)");
