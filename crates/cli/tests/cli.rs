@@ -358,6 +358,34 @@ fn a_dump_of_fewer_indices_than_there_were_is_refused() {
 }
 
 #[test]
+fn two_restores_into_one_file_do_not_mix() {
+    let place = Place::new();
+    place.pool("p");
+    let dump = place.works(&["dump", "--pool", "p"]);
+    std::fs::write(place.path("q.partial"), "what a dead process has left").unwrap();
+    let mut first =
+        place.command(&["restore", "--pool", "q"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = first.stdin.take().unwrap();
+    let begun = dump.find("\nend").unwrap();
+    stdin.write_all(&dump.as_bytes()[..begun]).unwrap();
+    stdin.flush().unwrap();
+    let start = Instant::now();
+    while !place.path("q.partial").metadata().is_ok_and(|file| file.len() >= 4096) {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let second = place.fed(&["restore", "--pool", "q"], dump.as_bytes());
+    fails(&second, &["restore"], 5, "q.partial is open already in");
+    fails(&place.durix(&["copy", "--pool", "p", "--to", "q"]), &["copy"], 5, "q.partial is open already in");
+    fails(&place.durix(&["repair", "--pool", "p", "--into", "q"]), &["repair"], 5, "q.partial is open already in");
+    stdin.write_all(&dump.as_bytes()[begun..]).unwrap();
+    drop(stdin);
+    assert!(first.wait().unwrap().success());
+    assert_eq!(contents(&place, "p", "main"), contents(&place, "q", "main"));
+    assert!(!place.path("q.partial").exists());
+}
+
+#[test]
 fn pools_are_copied() {
     let place = Place::new();
     place.pool("p");

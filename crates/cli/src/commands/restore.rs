@@ -27,11 +27,14 @@ pub fn run(args: &RestoreArgs) -> Result<Code, Failure> {
     };
     // The pool gets its name when it is whole: whatever goes wrong before leaves nothing under it.
     let partial = durix::copy::partial(&args.pool.pool);
-    let _ = std::fs::remove_file(&partial);
-    let restored = restore(reader, args, &partial).inspect_err(|_| {
-        let _ = std::fs::remove_file(&partial);
+    durix::copy::clear(&args.pool.pool)?;
+    let made = restore(reader, args, &partial).and_then(|(restored, pool)| {
+        durix::copy::publish(&pool, &args.pool.pool)?;
+        Ok(restored)
+    });
+    let restored = made.inspect_err(|_| {
+        let _ = durix::copy::clear(&args.pool.pool);
     })?;
-    durix::copy::publish(&partial, &args.pool.pool)?;
     if args.json {
         let indices: Vec<_> = restored.iter().map(|(n, e)| json!({ "index": n, "entries": e })).collect();
         output::json(&json!({ "indices": indices }))?;
@@ -90,7 +93,7 @@ fn restore(
     reader: Box<dyn BufRead>,
     args: &RestoreArgs,
     partial: &std::path::Path,
-) -> Result<Vec<(String, u64)>, Failure> {
+) -> Result<(Vec<(String, u64)>, Pool), Failure> {
     let mut reader = Reader { reader, line: Vec::new(), number: 0 };
     let has_count = match reader.first()?.as_deref() {
         Some([b"durix-dump", version]) if *version == VERSION.as_bytes() => true,
@@ -135,14 +138,13 @@ fn restore(
     if !is_whole {
         return Err(reader.bad("it ends without the number of indices, so it was cut off"));
     }
-    pool.close()?;
     if !has_count {
         eprintln!(
             "durix: warning: a dump of format 1 does not say how many indices it has; one that was cut off between two cannot be told from a \
              whole one"
         );
     }
-    Ok(restored)
+    Ok((restored, pool))
 }
 
 /// That the line with the number of indices is right, and the last one.
