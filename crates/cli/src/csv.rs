@@ -16,9 +16,10 @@ pub fn write_field(field: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Whether lines read so far are a whole record: its quotes come in pairs.
-pub fn is_whole(record: &[u8]) -> bool {
-    record.iter().filter(|byte| **byte == b'"').count() % 2 == 0
+/// Whether a line ends within quotes, if it does not begin there: its quotes do not come in pairs. A line that begins within quotes ends
+/// there otherwise.
+pub fn is_odd(line: &[u8]) -> bool {
+    line.iter().filter(|byte| **byte == b'"').count() % 2 == 1
 }
 
 /// The fields of a whole record without its line end.
@@ -75,7 +76,7 @@ mod tests {
                 write_field(first, &mut record);
                 record.push(b',');
                 write_field(second, &mut record);
-                assert!(is_whole(&record));
+                assert!(!is_odd(&record));
                 assert_eq!(fields(&record).unwrap(), [first, second], "{}", record.escape_ascii());
             }
         }
@@ -87,6 +88,6 @@ mod tests {
         for record in [&b"a\"b\""[..], b"\"a\"b", b"\"a"] {
             assert!(fields(record).is_err(), "{}", record.escape_ascii());
         }
-        assert!(!is_whole(b"a,\"two"));
+        assert!(is_odd(b"a,\"two") && is_odd(b"lines\"") && !is_odd(b"\"a\",b"));
     }
 }

@@ -110,12 +110,12 @@ impl Codec {
 
     /// A key as a field of CSV, before it gets its quotes: raw bytes where it is no text.
     pub fn field_of_key(&self, bytes: &[u8]) -> Vec<u8> {
-        self.types.key.to_text(bytes).map_or_else(|| bytes.to_vec(), String::into_bytes)
+        field(self.types.key, bytes)
     }
 
     /// A value as a field of CSV: as [`field_of_key`](Self::field_of_key).
     pub fn field_of_value(&self, bytes: &[u8]) -> Vec<u8> {
-        self.types.value.to_text(bytes).map_or_else(|| bytes.to_vec(), String::into_bytes)
+        field(self.types.value, bytes)
     }
 
     pub fn key(&self, text: &OsStr) -> Result<Vec<u8>, Failure> {
@@ -179,9 +179,18 @@ impl Codec {
 }
 
 fn show(tag: TypeTag, bytes: &[u8]) -> String {
+    escape(&field(tag, bytes))
+}
+
+/// The text of a type; the bytes where it has none.
+fn field(tag: TypeTag, bytes: &[u8]) -> Vec<u8> {
     match tag.to_text(bytes) {
-        Some(text) => escape(text.as_bytes()),
-        None => escape(bytes),
+        Some(text) => text.into_bytes(),
+        // Bytes that are not of their type, but could be the text of something that is: what no type is read from.
+        None if tag.from_text("").is_some() && std::str::from_utf8(bytes).is_ok() => {
+            to_json(tag, bytes).to_string().into()
+        }
+        None => bytes.to_vec(),
     }
 }
 
@@ -215,7 +224,12 @@ fn fitting(tag: TypeTag, bytes: Vec<u8>) -> Result<Vec<u8>, String> {
 
 /// A key or value in JSON: see `docs/cli.md`.
 fn to_json(tag: TypeTag, bytes: &[u8]) -> Value {
-    tag.to_datum(bytes).map_or_else(|| json!({ "hex": hex(bytes) }), datum_to_json)
+    match tag.to_datum(bytes) {
+        // An object that is not within an array stands for the stored bytes, which are more than those of an option's content.
+        Some(Datum::Bytes(content)) if std::str::from_utf8(&content).is_err() => json!({ "hex": hex(bytes) }),
+        Some(datum) => datum_to_json(datum),
+        None => json!({ "hex": hex(bytes) }),
+    }
 }
 
 fn datum_to_json(datum: Datum) -> Value {
@@ -272,7 +286,113 @@ fn json_to_datum(value: &Value) -> Result<Datum, String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::csv;
+
+    /// Names of types, and data of them with what the formats write in special ways.
+    fn part() -> impl Strategy<Value = (&'static str, Datum)> {
+        let pieces = [",", "\"", "a", "\\", "\0", "\u{1}", "\t", "\n", "{", "x"];
+        let text = || prop::collection::vec(prop::sample::select(pieces.to_vec()), 0..5).prop_map(|all| all.concat());
+        let bytes = prop::collection::vec(prop::sample::select(vec![0, 1, 0xff, b'a', b',', b'"']), 0..6);
+        prop_oneof![
+            8 => text().prop_map(|text| ("string", Datum::Text(text))),
+            2 => prop::sample::select(vec![',', '"', '\\', 'a', ' '])
+                .prop_map(|c| ("char", Datum::Text(c.to_string()))),
+            2 => any::<u8>().prop_map(|n| ("u8", Datum::Unsigned(n.into()))),
+            1 => any::<i128>().prop_map(|n| ("i128", Datum::Signed(n))),
+            1 => any::<bool>().prop_map(|bool| ("bool", Datum::Bool(bool))),
+            2 => any::<u64>().prop_map(|bits| ("f64", Datum::Float(f64::from_bits(bits)))),
+            1 => any::<u64>().prop_map(|bits| ("f64", Datum::Float(f64::from_bits(bits | 0x7ff << 52)))),
+            2 => any::<f32>().prop_map(|n| ("f32", Datum::Float(n.into()))),
+            1 => any::<u32>().prop_map(|n| ("ipv4", Datum::Text(std::net::Ipv4Addr::from(n).to_string()))),
+            1 => Just(("()", Datum::List(Vec::new()))),
+            2 => bytes.clone().prop_map(|bytes| ("bytes", Datum::Bytes(bytes))),
+            2 => bytes.clone().prop_map(|bytes| ("Option<bytes>", Datum::Bytes(bytes))),
+            1 => bytes.prop_map(|bytes| ("path", Datum::Bytes(bytes))),
+            2 => prop::option::of(text())
+                .prop_map(|text| ("Option<string>", text.map_or(Datum::Absent, Datum::Text))),
+            1 => (any::<i64>(), 0_u32..1_000_000_000)
+                .prop_map(|(s, n)| ("time", Datum::List(vec![Datum::Signed(s.into()), Datum::Unsigned(n.into())]))),
+        ]
+    }
+
+    fn codec(key: TypeTag) -> Codec {
+        Codec::new(Types { key, value: key }, TypeNames::default(), false)
+    }
+
+    /// That what is shown of bytes in each format is read as the same bytes, or refused. Returns the formats that refuse.
+    fn comes_back_or_is_refused(tag: TypeTag, bytes: &[u8]) -> Vec<&'static str> {
+        let codec = codec(tag);
+        let tsv = codec.show_key(bytes);
+        let mut record = Vec::new();
+        csv::write_field(&codec.field_of_key(bytes), &mut record);
+        let field = csv::fields(&record).unwrap().remove(0);
+        let json = codec.json_of_key(bytes).to_string();
+        let hexadecimal = hex(bytes);
+        let read = [
+            ("tsv", codec.key_of_line(tsv.as_bytes(), true)),
+            ("csv", codec.key_of_line(&field, false)),
+            ("json", codec.key_of_json(&serde_json::from_str(&json).unwrap())),
+            ("hex", codec.key_of_hex(hexadecimal.as_bytes())),
+        ];
+        let mut refused = Vec::new();
+        for (format, read) in read {
+            match read {
+                Ok(read) => assert_eq!(read, bytes, "{tag} in {format}: tsv {tsv}, json {json}"),
+                Err(_) => refused.push(format),
+            }
+        }
+        refused
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn what_a_scan_shows_of_a_type_is_read_as_the_same(parts in prop::collection::vec(part(), 1..4)) {
+            let names: Vec<_> = parts.iter().map(|(name, _)| *name).collect();
+            let name = if let [name] = names.as_slice() { (*name).to_owned() } else { format!("({})", names.join(", ")) };
+            let tag: TypeTag = name.parse().unwrap();
+            let data: Vec<_> = parts.into_iter().map(|(_, datum)| datum).collect();
+            let datum = if let [datum] = data.as_slice() { datum.clone() } else { Datum::List(data) };
+            let refused = comes_back_or_is_refused(tag, &tag.from_datum(&datum).unwrap());
+            // Text is for types all of whose parts are text.
+            let is_text = ["bytes", "Option", "path", "time"].iter().all(|no_text| !name.contains(no_text));
+            let expected: &[&str] = if is_text || name == "bytes" { &[] } else { &["tsv", "csv"] };
+            prop_assert_eq!(&refused[..], expected, "{}", name);
+        }
+
+        #[test]
+        fn bytes_that_are_not_of_their_type_are_not_read_as_others(
+            names in prop::collection::vec(part().prop_map(|(name, _)| name), 1..4),
+            bytes in prop::collection::vec(prop::sample::select(vec![0, 1, b'1', b'2', b',', b'"', b'a', 0xff]), 0..10),
+        ) {
+            let name = if let [name] = names.as_slice() { (*name).to_owned() } else { format!("({})", names.join(", ")) };
+            comes_back_or_is_refused(name.parse().unwrap(), &bytes);
+        }
+    }
+
+    /// Of a reader that does not read floats exactly, the last digit became a 4; a NaN lost its sign and what else it holds.
+    #[test]
+    fn floats_come_back_from_json() {
+        let tag = <f64 as durix::Key>::tag();
+        for float in [
+            0.945_270_695_553_922_3,
+            -0.0,
+            5e-324,
+            f64::MAX,
+            f64::INFINITY,
+            f64::NAN,
+            -f64::NAN,
+            f64::from_bits(0x7ff0 << 48 | 1),
+        ] {
+            let mut bytes = Vec::new();
+            durix::Encode::encode(&float, &mut bytes).unwrap();
+            assert_eq!(comes_back_or_is_refused(tag, &bytes), [""; 0], "{float}");
+        }
+    }
 
     #[test]
     fn every_byte_comes_back() {

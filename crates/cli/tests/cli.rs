@@ -273,7 +273,10 @@ fn what_is_dumped_is_restored() {
     db.map::<u64, u64>("empty").unwrap();
     db.close().unwrap();
     let dump = place.works(&["dump", "--pool", "p", "--sort"]);
-    assert!(dump.starts_with("durix-dump\t1\nindex\t") && dump.is_ascii(), "{dump}");
+    assert!(
+        dump.starts_with("durix-dump\t2\nindex\t") && dump.ends_with("\nindices\t3\n") && dump.is_ascii(),
+        "{dump}"
+    );
     let said = place.fed(&["restore", "--pool", "q"], dump.as_bytes());
     assert_eq!(said.code, 0, "{}", said.err);
     assert_eq!(place.works(&["dump", "--pool", "q", "--sort"]), dump);
@@ -291,18 +294,24 @@ fn a_bad_dump_is_refused_and_leaves_nothing() {
     let place = Place::new();
     place.pool("p");
     let dump = place.works(&["dump", "--pool", "p", "--sort"]);
+    let main = dump.strip_suffix("indices\t1\n").unwrap();
     let cases = [
         ("", "line 1 of the dump: it does not begin with \"durix-dump\""),
         ("garbage\n", "line 1 of the dump: it does not begin with \"durix-dump\""),
-        ("durix-dump\t7\n", "line 1 of the dump: it is of format 7, and this build reads 1"),
+        ("durix-dump\t7\n", "line 1 of the dump: it is of format 7, and this build reads 1 and 2"),
+        ("durix-dump\t2\n", "line 2 of the dump: it ends without the number of indices, so it was cut off"),
         (&dump[..dump.len() - 3], "it ends in the middle of a line, so it was cut off"),
         (&dump.split_inclusive('\n').take(4).collect::<String>(), "line 5 of the dump: it ends within an index"),
         (&dump.replace("ab\t12", "ab\t13"), "entries with checksum"),
         (&dump.replace("ab\t12", "ab\t\\q"), "line 4 of the dump: \\q is no escape"),
         (&dump.replace("ab\t12", "ab"), "line 4 of the dump: 1 field,"),
         (&dump.replace("bytes\tbytes", "bytes\tnothing"), "line 2 of the dump: \"nothing\" names no type"),
-        (&format!("{dump}{}", &dump[13..]), "a second index named \"main\""),
-        (&format!("{dump}more\n"), "neither a new index nor the end was expected here"),
+        (&format!("{main}{}", &dump[13..]), "a second index named \"main\""),
+        (&format!("{main}more\n"), "neither a new index nor the number of indices is here"),
+        (&format!("{dump}more\n"), "line 9 of the dump: something follows the number of indices"),
+        (&format!("{dump}{}", &dump[13..]), "line 9 of the dump: something follows the number of indices"),
+        (main, "line 8 of the dump: it ends without the number of indices, so it was cut off"),
+        (&format!("{main}indices\t2\n"), "line 8 of the dump: 2 indices were dumped, 1 is here"),
     ];
     // Without an end, and without a line.
     let endless = ["restore", "--pool", "q", "/dev/zero"];
@@ -322,6 +331,60 @@ fn a_bad_dump_is_refused_and_leaves_nothing() {
     place.fails(&["restore", "--pool", "p"], 5, "is there already");
     place.fails(&["restore", "--pool", "q", "nowhere"], 5, "opening nowhere: No such file");
     place.fails(&["restore", "--pool", "q", "--kind", "btree", "/dev/null"], 2, "no kind of index named \"btree\"");
+}
+
+/// As a dump ends whose pool has an index that does not open, or that was cut off between two.
+#[test]
+fn a_dump_of_fewer_indices_than_there_were_is_refused() {
+    let place = Place::new();
+    place.pool("p");
+    place.works(&["put", "--create", "--pool", "p", "--index", "second", "needle", "1"]);
+    let whole = place.works(&["dump", "--pool", "p"]);
+    change(&place.path("p"), |bytes| {
+        let at = bytes.windows(6).position(|w| w == b"needle").unwrap();
+        bytes[at - 8..at].fill(0xff);
+    });
+    let ended = place.durix(&["dump", "--pool", "p"]);
+    assert_eq!(ended.code, 4, "{}", ended.err);
+    assert!(ended.out.contains("\nend\t4\t") && whole.starts_with(&ended.out), "{}", ended.out);
+    let restored = place.fed(&["restore", "--pool", "q"], ended.out.as_bytes());
+    fails(&restored, &["restore"], 4, "it ends without the number of indices, so it was cut off");
+    assert!(!place.path("q").exists());
+    // Format 1 had no such line.
+    let old = whole.replace("durix-dump\t2", "durix-dump\t1").replace("indices\t2\n", "");
+    let restored = place.fed(&["restore", "--pool", "q"], old.as_bytes());
+    assert_eq!((restored.code, &*restored.out), (0, "main: 4 entries\nsecond: 1 entries\n"), "{}", restored.err);
+    assert!(restored.err.contains("a dump of format 1 does not say how many indices it has"), "{}", restored.err);
+    let restored = place.fed(&["restore", "--pool", "r"], whole.as_bytes());
+    assert_eq!((restored.code, &*restored.err), (0, ""));
+}
+
+#[test]
+fn two_restores_into_one_file_do_not_mix() {
+    let place = Place::new();
+    place.pool("p");
+    let dump = place.works(&["dump", "--pool", "p"]);
+    std::fs::write(place.path("q.partial"), "what a dead process has left").unwrap();
+    let mut first =
+        place.command(&["restore", "--pool", "q"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = first.stdin.take().unwrap();
+    let begun = dump.find("\nend").unwrap();
+    stdin.write_all(&dump.as_bytes()[..begun]).unwrap();
+    stdin.flush().unwrap();
+    let start = Instant::now();
+    while !place.path("q.partial").metadata().is_ok_and(|file| file.len() >= 4096) {
+        assert!(start.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let second = place.fed(&["restore", "--pool", "q"], dump.as_bytes());
+    fails(&second, &["restore"], 5, "q.partial is open already in");
+    fails(&place.durix(&["copy", "--pool", "p", "--to", "q"]), &["copy"], 5, "q.partial is open already in");
+    fails(&place.durix(&["repair", "--pool", "p", "--into", "q"]), &["repair"], 5, "q.partial is open already in");
+    stdin.write_all(&dump.as_bytes()[begun..]).unwrap();
+    drop(stdin);
+    assert!(first.wait().unwrap().success());
+    assert_eq!(contents(&place, "p", "main"), contents(&place, "q", "main"));
+    assert!(!place.path("q.partial").exists());
 }
 
 #[test]

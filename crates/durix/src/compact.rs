@@ -178,14 +178,14 @@ pub fn replace_on<M: Medium>(
 ) -> Result<CopyReport> {
     let new: PathBuf = partial(path);
     remove_partial(disk, &new)?;
-    let done = copy_into(disk, source, &new, options).and_then(|report| {
+    let done = copy_into(disk, source, &new, options).and_then(|(report, _)| {
         ready(&new)?;
         // PERSIST CO-X2: sync
         disk.sync(&new).map_err(io("syncing", &new))?;
         disk.rename(&new, path).map_err(io("giving its name to", path))?;
         Ok(report)
     });
-    let report = done.inspect_err(|_| drop(disk.remove(&new)))?;
+    let report = done.inspect_err(|_| drop(disk.remove_left(&new)))?;
     let folder = folder_of(path);
     // PERSIST CO-X3, CO-X4: sync of the folder
     disk.sync_folder(folder).map_err(io("syncing", folder))?;

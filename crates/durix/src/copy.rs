@@ -1,5 +1,12 @@
 //! Copies of a pool, for backups, while others write. A copy appears under its name only when it is whole and durable.
+//!
+//! A copy is made under another name, which all copies to one path share. Whoever makes one holds a lock on the file: its pool does until it is
+//! closed, and publishing takes the lock again. A file without that lock was left by a dead process, and the next copy removes it. Between
+//! closing and publishing another copy can do that to a file that is whole. Publishing finds it out: it locks the file that was open while the
+//! pool was, and compares it with what the name stands for then.
 
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,6 +67,18 @@ pub trait Disk {
     fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()>;
     /// Takes a name from a file.
     fn remove(&self, path: &Path) -> std::io::Result<()>;
+    /// The same, unless somebody holds the file: `WouldBlock`.
+    fn remove_left(&self, path: &Path) -> std::io::Result<()> {
+        self.remove(path)
+    }
+    /// Opens a file, so that it is known again.
+    fn open(&self, _path: &Path) -> std::io::Result<Option<File>> {
+        Ok(None)
+    }
+    /// Keeps others from removing a file in that way, which must still have its name, until it is unlocked or closed.
+    fn hold(&self, _file: &File, _path: &Path) -> std::io::Result<()> {
+        Ok(())
+    }
     /// Makes the names in a folder durable.
     fn sync_folder(&self, path: &Path) -> std::io::Result<()>;
 }
@@ -92,9 +111,39 @@ impl Disk for OsDisk {
         std::fs::remove_file(path)
     }
 
+    fn remove_left(&self, path: &Path) -> std::io::Result<()> {
+        loop {
+            let file = File::open(path)?;
+            file.try_lock()?;
+            // Others may have removed it before it was locked, and made another one.
+            if is_named(&file, path)? {
+                return std::fs::remove_file(path);
+            }
+        }
+    }
+
+    fn open(&self, path: &Path) -> std::io::Result<Option<File>> {
+        File::open(path).map(Some)
+    }
+
+    fn hold(&self, file: &File, path: &Path) -> std::io::Result<()> {
+        // Shared: whoever opens it for reading as soon as it has its name is not in the way.
+        file.try_lock_shared()?;
+        if is_named(file, path)? {
+            return Ok(());
+        }
+        Err(std::io::Error::other("another copy to the same path has removed the file"))
+    }
+
     fn sync_folder(&self, path: &Path) -> std::io::Result<()> {
         std::fs::File::open(path)?.sync_all()
     }
+}
+
+/// Whether a name still stands for this file.
+fn is_named(file: &File, path: &Path) -> std::io::Result<bool> {
+    let (of_file, of_name) = (file.metadata()?, std::fs::metadata(path));
+    Ok(of_name.is_ok_and(|named| (named.dev(), named.ino()) == (of_file.dev(), of_file.ino())))
 }
 
 pub(crate) fn io(action: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
@@ -103,25 +152,50 @@ pub(crate) fn io(action: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Er
 }
 
 /// Gives a finished copy its name, which no other file may have by now. The copy is synced before, so that whoever finds the name
-/// finds all of it.
+/// finds all of it. `pool` is the pool at [`partial(path)`](partial): it is closed before.
+///
+/// ```
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("app.durix");
+/// durix::copy::clear(&path)?;
+/// let pool = durix::PoolOptions::new().create(durix::copy::partial(&path))?;
+/// durix::copy::publish(&pool, &path)?;
+/// assert!(durix::Db::open(&path)?.indices()?.is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Pool`] with `AlreadyExists`, or what the system says; also where another copy to `path` has removed the file.
+pub fn publish(pool: &Pool, path: &Path) -> Result<()> {
+    let partial = partial(path);
+    // While nobody else can have removed it: its pool holds the lock.
+    let file = OsDisk.open(&partial).map_err(io("opening", &partial))?;
+    pool.close()?;
+    publish_on(&OsDisk, file, &partial, path)
+}
+
+/// Removes what a process that is dead has left of a copy to `path`, so that another can be made there.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
 /// # let path = dir.path().join("app.durix");
 /// let partial = durix::copy::partial(&path);
-/// std::fs::write(&partial, "all of it")?;
-/// durix::copy::publish(&partial, &path)?;
-/// assert_eq!(std::fs::read(&path)?, b"all of it");
+/// std::fs::write(&partial, "half of it")?;
+/// durix::copy::clear(&path)?;
+/// assert!(!partial.exists());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # Errors
-/// [`Error::Pool`] with `AlreadyExists`, or what the system says.
-pub fn publish(partial: &Path, path: &Path) -> Result<()> {
-    publish_on(&OsDisk, partial, path)
+/// [`Error::Pool`] with `Locked` while somebody makes a copy there, or what the system says.
+pub fn clear(path: &Path) -> Result<()> {
+    remove_partial(&OsDisk, &partial(path))
 }
 
-fn publish_on(disk: &impl Disk, partial: &Path, path: &Path) -> Result<()> {
+fn publish_on(disk: &impl Disk, file: Option<File>, partial: &Path, path: &Path) -> Result<()> {
+    if let Some(file) = &file {
+        disk.hold(file, partial).map_err(io("locking", partial))?;
+    }
     disk.sync(partial).map_err(io("syncing", partial))?;
     // Unlike a rename, a link never replaces what is there.
     disk.link(partial, path).map_err(|error| match error.kind() {
@@ -129,6 +203,10 @@ fn publish_on(disk: &impl Disk, partial: &Path, path: &Path) -> Result<()> {
         _ => io("giving its name to", path)(error),
     })?;
     let _ = disk.remove(partial);
+    if let Some(file) = file {
+        // Closing alone would not do: a forked child holds the same open file.
+        let _ = file.unlock();
+    }
     // The name itself is durable once its folder is.
     let folder = folder_of(path);
     disk.sync_folder(folder).map_err(io("syncing", folder))
@@ -145,7 +223,7 @@ fn exists(path: &Path) -> Error {
 impl<M: Medium> Db<M> {
     /// Copies all indices into a new database at `path`, as of one moment, while others go on writing: it copies a
     /// [`snapshot`](Self::snapshot). The file at `path` appears when the copy is whole and, as far as the medium goes, durable; a crash
-    /// before leaves `path` with `.partial` added, which the next copy overwrites.
+    /// before leaves `path` with `.partial` added, which the next copy overwrites. One copy to a path is made at a time.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -161,7 +239,7 @@ impl<M: Medium> Db<M> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Pool`] with `AlreadyExists` where there is a file at `path`; [`Error::ForeignKind`] where an index
+    /// [`Error::Pool`] with `AlreadyExists` where there is a file at `path`, with `Locked` while another copy to `path` is made; [`Error::ForeignKind`] where an index
     /// cannot be opened; [`Error::Corrupt`]; [`Error::Pool`]; as [`snapshot`](Self::snapshot), and
     /// [`Error::SnapshotTooOld`].
     pub fn copy_to(&self, path: impl AsRef<Path>) -> Result<CopyReport> {
@@ -197,18 +275,17 @@ pub fn copy_on<M: Medium>(disk: &impl Disk, source: &Db<M>, path: &Path, options
     let partial = partial(path);
     remove_partial(disk, &partial)?;
     let done = copy_into(disk, source, &partial, options);
-    match done {
-        Ok(report) => publish_on(disk, &partial, path).map(|()| report),
-        Err(error) => {
-            let _ = disk.remove(&partial);
-            Err(error)
-        }
-    }
+    done.inspect_err(|_| drop(disk.remove_left(&partial)))
+        .and_then(|(report, file)| publish_on(disk, file, &partial, path).map(|()| report))
 }
 
-/// Removes what an interrupted copy has left.
+/// Removes what an interrupted copy has left. One that is being made stays.
 pub(crate) fn remove_partial(disk: &impl Disk, partial: &Path) -> Result<()> {
-    match disk.remove(partial) {
+    match disk.remove_left(partial) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            let holder = "a copy, restore, repair or compaction to the same path".into();
+            Err(Error::Pool(durix_pmem::Error::Locked { name: partial.display().to_string(), holder }))
+        }
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(io("removing what an earlier copy left,", partial)(error))
         }
@@ -216,12 +293,13 @@ pub(crate) fn remove_partial(disk: &impl Disk, partial: &Path) -> Result<()> {
     }
 }
 
+/// Copies a database into a new file. Returns the file, too, which was opened while its pool held the lock.
 pub(crate) fn copy_into<M: Medium>(
     disk: &impl Disk,
     source: &Db<M>,
     path: &Path,
     options: &PoolOptions,
-) -> Result<CopyReport> {
+) -> Result<(CopyReport, Option<File>)> {
     // Nobody sees the copy before it is whole and synced, so it needs no journal, whatever the options say.
     let target = disk.create(path, &options.clone().durability(Level::Process))?;
     let snapshot = source.snapshot()?;
@@ -234,8 +312,9 @@ pub(crate) fn copy_into<M: Medium>(
         let copied = copy_view(&snapshot.index(&from)?, &from, &target, &to)?;
         report.indices.push((info.name.clone(), copied));
     }
+    let file = disk.open(path).map_err(io("opening", path))?;
     target.close()?;
-    Ok(report)
+    Ok((report, file))
 }
 
 /// Copies an index as a snapshot sees it into an empty one. Returns how many entries there were.
@@ -305,4 +384,107 @@ pub fn copy_index<M: Medium, N: Medium>(
     }
     to.sync(&mut writing)?;
     Ok(copied)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The files of the system, with something else at two moments: after a file was made, and before one is synced.
+    #[derive(Clone, Default)]
+    struct Met {
+        created: Option<Arc<dyn Fn() + Send + Sync>>,
+        syncing: Option<Arc<dyn Fn() + Send + Sync>>,
+    }
+
+    impl Disk for Met {
+        fn exists(&self, path: &Path) -> bool {
+            OsDisk.exists(path)
+        }
+        fn create(&self, path: &Path, options: &PoolOptions) -> Result<Pool> {
+            let pool = OsDisk.create(path, options)?;
+            self.created.iter().for_each(|meet| meet());
+            Ok(pool)
+        }
+        fn sync(&self, path: &Path) -> std::io::Result<()> {
+            self.syncing.iter().for_each(|meet| meet());
+            OsDisk.sync(path)
+        }
+        fn link(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+            OsDisk.link(from, to)
+        }
+        fn rename(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+            OsDisk.rename(from, to)
+        }
+        fn remove(&self, path: &Path) -> std::io::Result<()> {
+            OsDisk.remove(path)
+        }
+        fn sync_folder(&self, path: &Path) -> std::io::Result<()> {
+            OsDisk.sync_folder(path)
+        }
+        fn remove_left(&self, path: &Path) -> std::io::Result<()> {
+            OsDisk.remove_left(path)
+        }
+        fn open(&self, path: &Path) -> std::io::Result<Option<File>> {
+            OsDisk.open(path)
+        }
+        fn hold(&self, file: &File, path: &Path) -> std::io::Result<()> {
+            OsDisk.hold(file, path)
+        }
+    }
+
+    fn source() -> Db {
+        let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
+        let pool = PoolOptions::new().create_on(heap, durix_pmem::Hardware::PAGE_CACHE).unwrap();
+        let db = Db::builder().no_background_threads().over(pool).unwrap();
+        db.map::<u64, u64>("map").unwrap().insert(&1, &2).unwrap();
+        db
+    }
+
+    /// A second copy removed the file of the first, and had its own, half of it, published by the first.
+    #[test]
+    fn a_copy_does_not_publish_the_file_of_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("copy");
+        let (source, options) = (source(), PoolOptions::new().initial_size(1));
+        // What a dead process has left is in nobody's way.
+        std::fs::write(partial(&path), "left").unwrap();
+        let (go_on, wait) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let (wait, tell, threads) =
+            (Arc::new(Mutex::new(wait)), Arc::new(Mutex::new(tell)), Arc::new(Mutex::new(None)));
+        let second = {
+            let (source, options, path, threads) = (source.clone(), options.clone(), path.clone(), threads.clone());
+            let (told, tell) = (Mutex::new(told), tell.clone());
+            move || {
+                let created = Some(Arc::new({
+                    let (wait, tell) = (wait.clone(), tell.clone());
+                    move || {
+                        tell.lock().unwrap().send(None).unwrap();
+                        let _ = wait.lock().unwrap().recv();
+                    }
+                }) as Arc<dyn Fn() + Send + Sync>);
+                let (source, options, path, tell) = (source.clone(), options.clone(), path.clone(), tell.clone());
+                *threads.lock().unwrap() = Some(std::thread::spawn(move || {
+                    let done = copy_on(&Met { created, syncing: None }, &source, &path, &options);
+                    let _ = tell.lock().unwrap().send(Some(done));
+                }));
+                // It has made its file, or was refused.
+                if let Some(done) = told.lock().unwrap().recv_timeout(Duration::from_secs(60)).unwrap() {
+                    assert!(matches!(done, Err(Error::Pool(durix_pmem::Error::Locked { .. }))), "{done:?}");
+                }
+            }
+        };
+        copy_on(&Met { created: None, syncing: Some(Arc::new(second)) }, &source, &path, &options).unwrap();
+        let copy = crate::PoolOptions::new().read_only(true).open(&path).map(|pool| Db::over(pool).indices());
+        drop(go_on);
+        threads.lock().unwrap().take().unwrap().join().unwrap();
+        assert_eq!(copy.unwrap().unwrap().len(), 1);
+        assert!(!partial(&path).exists());
+        assert_eq!(Db::open(&path).unwrap().map::<u64, u64>("map").unwrap().get(&1).unwrap(), Some(2));
+    }
 }

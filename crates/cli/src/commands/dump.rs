@@ -1,14 +1,16 @@
 //! `dump`: indices as text.
 //!
 //! ```text
-//! durix-dump<TAB>1
+//! durix-dump<TAB>2
 //! index<TAB>NAME<TAB>KIND<TAB>TYPE OF KEYS<TAB>TYPE OF VALUES     type#HASH NAME for types that a program has named
 //! KEY<TAB>VALUE                                     as many as there are
 //! end<TAB>NUMBER OF ENTRIES<TAB>CRC-32C of their lines, newlines included, in hexadecimal
+//! indices<TAB>NUMBER OF INDICES                     the last line
 //! ```
 //!
 //! Names, keys and values are escaped as [`escape_into`] does it, so lines are told apart by their number of tabs. The file
-//! says of itself what it is, and one that was cut off or changed is noticed.
+//! says of itself what it is, and one that was cut off or changed is noticed. Format 1 has no last line, so the end of a dump that was cut off
+//! between two indices looks like that of a whole one.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +24,9 @@ use crate::redb;
 use crate::text::{escape, escape_into};
 
 /// Version of the format.
-pub const VERSION: &str = "1";
+pub const VERSION: &str = "2";
+/// The version without the last line.
+pub const WITHOUT_COUNT: &str = "1";
 
 pub fn run(args: &DumpArgs) -> Result<Code, Failure> {
     let pool = pools::open_to_read(&args.pool)?;
@@ -42,9 +46,12 @@ pub fn run(args: &DumpArgs) -> Result<Code, Failure> {
         return Ok(Code::Done);
     }
     out.line(&format!("durix-dump\t{VERSION}"))?;
+    let mut dumped = 0_u64;
     for info in asked {
         dump_index(&pool, &info.name, args.sort, &mut out)?;
+        dumped += 1;
     }
+    out.line(&format!("indices\t{dumped}"))?;
     out.finish()?;
     Ok(Code::Done)
 }

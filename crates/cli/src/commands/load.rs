@@ -272,6 +272,8 @@ impl Load {
             self.at.pool.commit(&mut self.at.session)?;
             self.uncommitted = 0;
         }
+        // As before any update: what a service has failed at is told, and one that is outrun holds the load up.
+        self.at.pool.services().admit(&mut self.at.session)?;
         let op = self.at.session.enter()?;
         let found = self.at.index.get(&op, key, &mut self.value)?;
         if found && self.value == value {
@@ -338,15 +340,23 @@ impl Load {
     fn lines(&mut self, mut reader: impl BufRead, input: &str, args: &LoadArgs, step: u64) -> Result<(), Failure> {
         let mut line = Vec::new();
         let mut next = 1;
+        let longest = longest_open(self.at.index.limits());
         loop {
             let number = next;
+            let bad = |what: String| Failure::BadInput { input: input.into(), line: number, what };
             line.clear();
+            let mut is_quoted = false;
             loop {
+                let before = line.len();
                 let read = reader.read_until(b'\n', &mut line).map_err(Failure::io(format!("reading {input}")))?;
                 next += u64::from(read > 0);
                 // A record of CSV may have line ends within quotes.
-                if read == 0 || args.format != Format::Csv || csv::is_whole(&line) {
+                is_quoted ^= args.format == Format::Csv && csv::is_odd(&line[before..]);
+                if read == 0 || !is_quoted {
                     break;
+                }
+                if line.len() > longest {
+                    return Err(bad(format!("a field whose quotes do not end within {longest} bytes")));
                 }
             }
             if line.is_empty() {
@@ -356,7 +366,6 @@ impl Load {
             if args.header && number == 1 {
                 continue;
             }
-            let bad = |what: String| Failure::BadInput { input: input.into(), line: number, what };
             let entry = entry(args, &self.at.codec, text).map_err(|failure| bad(failure.to_string()))?;
             let Some((key, value)) = entry else { continue };
             self.put(&key, &value).map_err(|failure| match failure {
@@ -367,6 +376,17 @@ impl Load {
         }
         Ok(())
     }
+}
+
+/// Bytes of the other columns and of the text of numbers, in a record of several lines.
+const BESIDES: usize = 1 << 20;
+
+/// The bytes of a record of CSV, quotes doubled, beyond which no quote that is open is waited for.
+fn longest_open(limits: Limits) -> usize {
+    let of = |lengths: Lengths| match lengths {
+        Lengths::Exactly(len) | Lengths::UpTo(len) => len,
+    };
+    2 * (of(limits.key) + of(limits.value)) + BESIDES
 }
 
 /// The bytes of a key and of its value.

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use durix::PoolOptions;
 use durix::repair::{Repaired, RepairedIndex, salvage_into};
+use durix::{Pool, PoolOptions};
 use serde_json::json;
 
 use crate::args::RepairArgs;
@@ -19,23 +19,25 @@ pub fn run(args: &RepairArgs) -> Result<Code, Failure> {
     pools::must_be_there(&args.pool.pool)?;
     pools::must_not_be_there(&args.into)?;
     let partial = durix::copy::partial(&args.into);
-    let _ = std::fs::remove_file(&partial);
-    let repaired = save_all(args, &partial).inspect_err(|_| {
-        let _ = std::fs::remove_file(&partial);
+    durix::copy::clear(&args.into)?;
+    let made = save_all(args, &partial).and_then(|(repaired, pool)| {
+        durix::copy::publish(&pool, &args.into)?;
+        Ok(repaired)
+    });
+    let repaired = made.inspect_err(|_| {
+        let _ = durix::copy::clear(&args.into);
     })?;
-    durix::copy::publish(&partial, &args.into)?;
     report(args.json, &repaired)?;
     Ok(if repaired.is_whole() { Code::Done } else { Code::No })
 }
 
-fn save_all(args: &RepairArgs, partial: &Path) -> Result<Repaired, Failure> {
+fn save_all(args: &RepairArgs, partial: &Path) -> Result<(Repaired, Pool), Failure> {
     let patience = pools::patience(&args.pool);
     let source = PoolOptions::new().for_repair().open_timeout(patience).open(&args.pool.pool);
     let source = source.map_err(|error| Failure::BeyondRepair(error.into()))?;
     let target = PoolOptions::new().assume_pmem(args.pool.assume_pmem).create(partial)?;
     let repaired = salvage_into(&source, &target)?;
-    target.close()?;
-    Ok(repaired)
+    Ok((repaired, target))
 }
 
 fn report(as_json: bool, repaired: &Repaired) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use durix::{Hardware, Index, Pool, Session, TypeNames, TypeTag, Types};
 use serde_json::json;
 
-use super::dump::VERSION;
+use super::dump::{VERSION, WITHOUT_COUNT};
 use crate::args::RestoreArgs;
 use crate::failure::{Code, Failure};
 use crate::output;
@@ -27,11 +27,14 @@ pub fn run(args: &RestoreArgs) -> Result<Code, Failure> {
     };
     // The pool gets its name when it is whole: whatever goes wrong before leaves nothing under it.
     let partial = durix::copy::partial(&args.pool.pool);
-    let _ = std::fs::remove_file(&partial);
-    let restored = restore(reader, args, &partial).inspect_err(|_| {
-        let _ = std::fs::remove_file(&partial);
+    durix::copy::clear(&args.pool.pool)?;
+    let made = restore(reader, args, &partial).and_then(|(restored, pool)| {
+        durix::copy::publish(&pool, &args.pool.pool)?;
+        Ok(restored)
+    });
+    let restored = made.inspect_err(|_| {
+        let _ = durix::copy::clear(&args.pool.pool);
     })?;
-    durix::copy::publish(&partial, &args.pool.pool)?;
     if args.json {
         let indices: Vec<_> = restored.iter().map(|(n, e)| json!({ "index": n, "entries": e })).collect();
         output::json(&json!({ "indices": indices }))?;
@@ -90,25 +93,35 @@ fn restore(
     reader: Box<dyn BufRead>,
     args: &RestoreArgs,
     partial: &std::path::Path,
-) -> Result<Vec<(String, u64)>, Failure> {
+) -> Result<(Vec<(String, u64)>, Pool), Failure> {
     let mut reader = Reader { reader, line: Vec::new(), number: 0 };
-    match reader.first()?.as_deref() {
-        Some([b"durix-dump", version]) if *version == VERSION.as_bytes() => {}
+    let has_count = match reader.first()?.as_deref() {
+        Some([b"durix-dump", version]) if *version == VERSION.as_bytes() => true,
+        Some([b"durix-dump", version]) if *version == WITHOUT_COUNT.as_bytes() => false,
         Some([b"durix-dump", version]) => {
-            let what = format!("it is of format {}, and this build reads {VERSION}", version.escape_ascii());
+            let version = version.escape_ascii();
+            let what = format!("it is of format {version}, and this build reads {WITHOUT_COUNT} and {VERSION}");
             return Err(reader.bad(what));
         }
         _ => return Err(reader.bad("it does not begin with \"durix-dump\", so it is no dump")),
-    }
+    };
     let pool = pools::options(&args.pool).durability(durix::Level::Process).create(partial)?;
     let mut restored = Vec::new();
+    let mut is_whole = !has_count;
     while let Some(fields) = reader.next()? {
         let header = match fields.as_slice() {
+            [b"indices", count] if has_count => {
+                let count = count.escape_ascii().to_string();
+                must_be_the_end(&mut reader, &count, restored.len())?;
+                is_whole = true;
+                break;
+            }
             [b"index", name, kind, key, value] => utf8(name).and_then(|name| {
                 let mut names = TypeNames::default();
                 let types = Types { key: type_of(key, &mut names)?, value: type_of(value, &mut names)? };
                 Ok((name, utf8(kind)?, types, names))
             }),
+            _ if has_count => Err("neither a new index nor the number of indices is here".into()),
             _ => Err("neither a new index nor the end was expected here".into()),
         };
         let (name, kind, types, names) = header.map_err(|what| reader.bad(what))?;
@@ -122,8 +135,28 @@ fn restore(
         let entries = restore_index(&mut reader, &pool, &index, types)?;
         restored.push((name, entries));
     }
-    pool.close()?;
-    Ok(restored)
+    if !is_whole {
+        return Err(reader.bad("it ends without the number of indices, so it was cut off"));
+    }
+    if !has_count {
+        eprintln!(
+            "durix: warning: a dump of format 1 does not say how many indices it has; one that was cut off between two cannot be told from a \
+             whole one"
+        );
+    }
+    Ok((restored, pool))
+}
+
+/// That the line with the number of indices is right, and the last one.
+fn must_be_the_end(reader: &mut Reader, count: &str, restored: usize) -> Result<(), Failure> {
+    if count != restored.to_string() {
+        let are = if restored == 1 { "is" } else { "are" };
+        return Err(reader.bad(format!("{count} indices were dumped, {restored} {are} here")));
+    }
+    match reader.next()? {
+        Some(_) => Err(reader.bad("something follows the number of indices")),
+        None => Ok(()),
+    }
 }
 
 /// A type, and the name that a dump may give for it.

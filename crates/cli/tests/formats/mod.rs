@@ -44,6 +44,47 @@ fn every_format_is_read_as_it_was_written() {
 }
 
 #[test]
+fn keys_of_several_parts_are_read_as_they_were_written() {
+    let place = Place::new();
+    let db = Db::open_or_create(place.path("p")).unwrap();
+    let map = db.ordered_map::<(String, String), f64>("main").unwrap();
+    for (key, float) in [(("a,b", "c"), 0.945_270_695_553_922_3), (("\"", "c,\"d\""), -f64::NAN), (("a", "b,c"), 1.0)] {
+        map.insert(&key, &float).unwrap();
+    }
+    drop(map);
+    db.close().unwrap();
+    let tsv = place.works(&["scan", "--pool", "p"]);
+    assert!(tsv.contains("\"a,b\",c\t0.9452706955539223\n"), "{tsv}");
+    let hex = place.works(&["scan", "--pool", "p", "--format", "hex"]);
+    for format in ["tsv", "csv", "json", "hex"] {
+        let written = place.works(&["scan", "--pool", "p", "--format", format]);
+        let types = ["--key-type", "(string, string)", "--value-type", "f64", "--kind", "masstree"];
+        let loaded =
+            place.fed(&[&["load", "--pool", format, "--format", format], &types[..]].concat(), written.as_bytes());
+        assert_eq!(loaded.code, 0, "{format}: {}", loaded.err);
+        assert_eq!(place.works(&["scan", "--pool", format, "--format", "hex"]), hex, "{format}");
+    }
+    assert_eq!(place.works(&["get", "--pool", "p", "\"a,b\",c"]), "0.9452706955539223\n");
+}
+
+/// Each further line counted all quotes of the record again, and all of it was kept.
+#[test]
+fn a_stray_quote_of_csv_is_told_where_it_is() {
+    let place = Place::new();
+    let load = ["load", "--pool", "p", "--format", "csv", "--kind", "hash", "--key-type", "u64", "--value-type", "u64"];
+    let lines = "1,1\n".repeat(1_000_000);
+    let ended = place.fed(&load, format!("7,7\n8,\"8\n{lines}").as_bytes());
+    fails(&ended, &load, 4, "line 2 of standard input: a field whose quotes do not end within 1048608 bytes");
+    assert_eq!(place.works(&["scan", "--pool", "p"]), "7\t7\n");
+    // What is shorter than that is read to its end, and lines without quotes may be longer.
+    let ended = place.fed(&load, format!("9,\"9\n{}", &lines[..100_000]).as_bytes());
+    fails(&ended, &load, 4, "line 1 of standard input: a field whose quotes do not end");
+    let load = [&load[..], &["--columns", "1,2"]].concat();
+    let ended = place.fed(&load, format!("9,9,{}\n", "x".repeat(2_000_000)).as_bytes());
+    assert_eq!(ended.code, 0, "{}", ended.err);
+}
+
+#[test]
 fn a_dash_is_the_standard_input() {
     let place = Place::new();
     std::fs::write(place.path("first"), "a\n").unwrap();

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::tag::{self, TypeTag};
-use super::text::UuidText;
+use super::text::{F32Text, F64Text, UuidText};
 use super::{Decode, Encode, Part, Unfit};
 
 /// A key or a value, as far as its [`TypeTag`] tells what it is.
@@ -31,7 +31,7 @@ pub enum Datum {
     Signed(i128),
     /// A float.
     Float(f64),
-    /// A string, a `char`, an address, a UUID; an `OsString` or a path that is UTF-8.
+    /// A string, a `char`, an address, a UUID; an `OsString` or a path that is UTF-8; a NaN whose bits are not the usual ones, with its bits.
     Text(String),
     /// Bytes; an `OsString` or a path that is no UTF-8.
     Bytes(Vec<u8>),
@@ -179,8 +179,14 @@ fn read_part(code: u8, bytes: &mut &[u8]) -> Result<Datum, Unfit> {
         18 => Datum::Signed(i32::decode_part(bytes)?.into()),
         19 => Datum::Signed(i64::decode_part(bytes)?.into()),
         20 => Datum::Signed(i128::decode_part(bytes)?),
-        24 => Datum::Float(f32::decode_part(bytes)?.into()),
-        25 => Datum::Float(f64::decode_part(bytes)?),
+        24 => match F32Text::decode_part(bytes)? {
+            nan if nan.is_other_nan() => text(&nan),
+            float => Datum::Float(float.0.into()),
+        },
+        25 => match F64Text::decode_part(bytes)? {
+            nan if nan.is_other_nan() => text(&nan),
+            float => Datum::Float(float.0),
+        },
         tag::DURATION => pair(Datum::Unsigned(u64::decode_part(bytes)?.into()), bytes)?,
         tag::TIME => pair(Datum::Signed(i64::decode_part(bytes)?.into()), bytes)?,
         _ => return Err(Unfit(format!("{code} is no code of a type"))),
@@ -218,12 +224,13 @@ fn write_part(code: u8, datum: &Datum, out: &mut Vec<u8>) -> Result<(), Unfit> {
         };
     }
     macro_rules! float {
-        ($type:ty) => {
+        ($type:ty, $text:ty) => {
             match datum {
+                Datum::Float(n) if n.is_nan() && tag::F32 == <$text>::CODE => <$type>::NAN,
                 Datum::Float(n) => *n as $type,
                 Datum::Unsigned(n) => *n as $type,
                 Datum::Signed(n) => *n as $type,
-                Datum::Text(text) => text.parse::<$type>().map_err(|_| bad())?,
+                Datum::Text(text) => text.parse::<$text>().map_err(|_| bad())?.0,
                 _ => return Err(bad()),
             }
             .encode_part(out)
@@ -257,8 +264,8 @@ fn write_part(code: u8, datum: &Datum, out: &mut Vec<u8>) -> Result<(), Unfit> {
         (18, _) => number!(i32),
         (19, _) => number!(i64),
         (20, _) => number!(i128),
-        (24, _) => float!(f32),
-        (25, _) => float!(f64),
+        (24, _) => float!(f32, F32Text),
+        (25, _) => float!(f64, F64Text),
         (tag::DURATION | tag::TIME, Datum::List(parts)) => {
             let [seconds, Datum::Unsigned(nanoseconds @ 0..1_000_000_000)] = parts.as_slice() else {
                 return Err(bad());

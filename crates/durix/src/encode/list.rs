@@ -10,7 +10,7 @@ use super::tag::{NO_CODE, TypeTag};
 use super::{Decode, Encode, Key, KeyPart, Part, Unfit, Value};
 
 /// An element of a vector that is a key or a value: every [`Part`] but `u8`, since a `Vec<u8>` is a string of bytes. Vectors of types that serde
-/// writes are values only.
+/// writes are values only. An element that has no bytes, as `[u8; 0]`, is an error, since nothing would tell how many there are.
 ///
 /// ```
 /// # let heap = durix_pmem::backing::HeapBacking::new(64 << 20);
@@ -57,6 +57,12 @@ pub(super) fn try_encode_elements<T: Element>(elements: &[T], out: &mut Vec<u8>)
     Ok(())
 }
 
+/// The error of elements that nothing tells the number of, as those of `Vec<[u8; 0]>`.
+#[cold]
+pub(super) fn without_bytes<T: Part>() -> Unfit {
+    Unfit(format!("a {} has no bytes, so nothing would tell how many a vector has", T::part_name()))
+}
+
 impl<T: Element> Part for Vec<T> {
     const CODE: u8 = NO_CODE;
 
@@ -86,7 +92,11 @@ impl<T: Element> Part for Vec<T> {
 
 impl<T: Element> Encode for [T] {
     fn encode(&self, out: &mut Vec<u8>) -> Result<(), Unfit> {
-        self.iter().try_for_each(|element| element.try_encode_part(out))
+        self.iter().try_for_each(|element| {
+            let before = out.len();
+            element.try_encode_part(out)?;
+            if out.len() == before { Err(without_bytes::<T>()) } else { Ok(()) }
+        })
     }
 }
 
@@ -100,7 +110,11 @@ impl<T: Element> Decode for Vec<T> {
     fn decode(mut bytes: &[u8]) -> Result<Self, Unfit> {
         let mut decoded = Vec::new();
         while !bytes.is_empty() {
+            let before = bytes.len();
             decoded.push(T::decode_part(&mut bytes)?);
+            if bytes.len() == before {
+                return Err(without_bytes::<T>());
+            }
         }
         Ok(decoded)
     }

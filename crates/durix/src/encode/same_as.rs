@@ -83,8 +83,12 @@ macro_rules! maps {
                 }
                 pairs.sort_unstable_by(|a, b| a.0.cmp(&b.0));
                 for (key, value) in pairs {
+                    let before = out.len();
                     out.extend_from_slice(&key);
                     value.try_encode_part(out)?;
+                    if out.len() == before {
+                        return Err(super::list::without_bytes::<(K, V)>());
+                    }
                 }
                 Ok(())
             }

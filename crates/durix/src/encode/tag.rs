@@ -137,7 +137,7 @@ impl TypeTag {
     /// The code of a vector's elements.
     pub(super) fn element(self) -> Option<u8> {
         let code = u8::try_from(self.0 >> 8).ok()?;
-        (self.0 & 0xff == LIST && name_of(code).is_some()).then_some(code)
+        (self.0 & 0xff == LIST && is_element(code)).then_some(code)
     }
 
     /// How many bytes something of the type has: `None` if the tag does not say (bytes, named types), `Some(None)` if that
@@ -174,6 +174,11 @@ impl TypeTag {
         let codes: Vec<u8> = self.0.to_le_bytes()[1..].iter().copied().take_while(|c| *c != 0).collect();
         (self.0 & 0xff == PARTS && !codes.is_empty() && codes.iter().all(|c| name_of(*c).is_some())).then_some(codes)
     }
+}
+
+/// Whether there are vectors of it: not of what has no bytes, since nothing would tell how many there are.
+fn is_element(code: u8) -> bool {
+    code != UNIT && name_of(code).is_some()
 }
 
 pub(super) fn name_of(code: u8) -> Option<Cow<'static, str>> {
@@ -238,7 +243,7 @@ impl std::str::FromStr for TypeTag {
         }
         let code = |name: &str| (1..=u8::MAX).find(|code| name_of(*code).is_some_and(|found| found == name));
         if let Some(element) = text.strip_prefix("Vec<").and_then(|rest| rest.strip_suffix('>')) {
-            return code(element).map(TypeTag::list_of).ok_or_else(unknown);
+            return code(element).filter(|code| is_element(*code)).map(TypeTag::list_of).ok_or_else(unknown);
         }
         let list = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')).filter(|t| !t.is_empty()).unwrap_or(text);
         let codes: Option<Vec<u8>> = list.split(", ").map(code).collect();

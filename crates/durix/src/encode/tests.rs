@@ -47,7 +47,7 @@ fn tricky() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn tricky_string() -> impl Strategy<Value = String> {
-    prop::collection::vec(prop::sample::select(vec!['\0', '\x01', 'a', '\u{7f}', 'ÿ', '\u{10ffff}']), 0..6)
+    prop::collection::vec(prop::sample::select(vec!['\0', '\x01', 'a', ',', '"', '\u{7f}', 'ÿ', '\u{10ffff}']), 0..6)
         .prop_map(|chars| chars.into_iter().collect())
 }
 
@@ -99,6 +99,8 @@ proptest! {
         keeps_order(&a, &same_front);
         keeps_order(&(a.1, a.0.clone(), a.3), &(b.1, b.0.clone(), b.3));
         comes_back_from_text(&(a.1, a.3));
+        comes_back_from_text(&(a.0.clone(), b.0.clone(), a.3));
+        comes_back_from_text(&(a.0, b.0));
     }
 
     #[test]
@@ -185,6 +187,10 @@ proptest! {
         comes_back_from_text(&v6);
         comes_back_from_text(&IpAddr::from(v4));
         comes_back_from_text(&f64::from_bits(a as u64 & !(0x7ff << 52)));
+        comes_back_from_text(&f64::from_bits(a as u64 | 0x7ff << 52));
+        comes_back_from_text(&(f32::from_bits(a as u32 | 0xff << 23), f64::from_bits(a as u64)));
+        comes_back_from_data(&vec![f64::from_bits(a as u64 | 0x7ff << 52), f64::NAN]);
+        comes_back_from_data(&(f32::from_bits(a as u32 | 0xff << 23), f32::from_bits(a as u32)));
         let (e, f) = (OsString::from_vec(e), OsString::from_vec(f));
         keeps_order(&e, &f);
         keeps_order(&(e, 1u8), &(f.clone(), 0u8));
@@ -243,7 +249,7 @@ proptest! {
         comes_back_from_data(&a);
         comes_back_from_data(&b);
         comes_back_from_data(&c);
-        comes_back_from_data(&(if d.0.is_nan() { 0.0 } else { d.0 }, d.1));
+        comes_back_from_data(&d);
         comes_back_from_data(&(time(e), Duration::from_nanos(h)));
         comes_back_from_data(&(OsString::from_vec(f.clone()), PathBuf::from(OsString::from_vec(f.clone()))));
         comes_back_from_data(&f);
@@ -362,7 +368,64 @@ fn text_that_is_no_such_type_is_an_error() {
     assert!(read(<u8 as Key>::tag(), "256").unwrap_err().to_string().contains("\"256\" is not of type u8"));
     assert!(read(<(u8, u8) as Key>::tag(), "1").is_err());
     assert_eq!(read(<(u8, String) as Key>::tag(), "1,a,b").unwrap(), b"\x01a,b");
+    let pair = <(String, String) as Key>::tag();
+    assert_eq!(read(pair, "\"a,\"\"b\",\"c\",d").unwrap(), b"a,\"b\0\x01\"c\",d");
+    for text in ["\"a,b", "\"a\"b,c", "\"a\"", "\"a,b\""] {
+        assert!(read(pair, text).unwrap_err().to_string().contains("is not of type (string, string)"), "{text}");
+    }
     assert!(TypeTag::BYTES.from_text("x").is_none() && <[u8; 4] as Key>::tag().to_text(b"abcd").is_none());
+}
+
+#[test]
+fn a_nan_has_its_bits_in_its_text() {
+    let (double, single) = (<f64 as Key>::tag(), <f32 as Key>::tag());
+    let text = |tag: TypeTag, bytes: &[u8]| tag.to_text(bytes).unwrap();
+    assert_eq!(text(double, &bytes_of(&f64::NAN)), "NaN");
+    assert_eq!(text(double, &bytes_of(&-f64::NAN)), "NaN(0xfff8000000000000)");
+    assert_eq!(text(single, &bytes_of(&f32::from_bits(0x7f80_0001))), "NaN(0x7f800001)");
+    let datum = single.to_datum(&bytes_of(&f32::from_bits(0x7f80_0001))).unwrap();
+    assert_eq!(datum, Datum::Text("NaN(0x7f800001)".into()));
+    for no_nan in [
+        "NaN(0x3ff0000000000000)",
+        "NaN(0x7ff0000000000000)",
+        "NaN(1)",
+        "NaN(0x)",
+        "NaN(0xfff8000000000000",
+        "NaN(0x+ff8000000000000)",
+    ] {
+        assert!(double.from_text(no_nan).unwrap().is_err(), "{no_nan}");
+        assert!(double.from_datum(&Datum::Text(no_nan.into())).is_err(), "{no_nan}");
+    }
+}
+
+#[test]
+fn a_vector_of_elements_without_bytes_is_an_error() {
+    // How many there are would be lost.
+    let error = vec![[0_u8; 0]; 3].encode(&mut Vec::new()).unwrap_err().to_string();
+    assert!(error.contains("a [u8; 0] has no bytes"), "{error}");
+    assert!(<Vec<[u8; 0]>>::encode_given(&[[]][..], &mut Vec::new()).is_err());
+    assert!(HashMap::<[u8; 0], [u8; 0]>::from([([], [])]).encode(&mut Vec::new()).is_err());
+    assert!(vec![([0_u8; 0], [0_u8; 0])].encode(&mut Vec::new()).is_err());
+    assert_eq!(bytes_of(&Vec::<[u8; 0]>::new()), b"");
+    // With another part, or within another type, it has bytes.
+    for nested in [vec![vec![[0_u8; 0]; 3]], vec![]] {
+        assert_eq!(<Vec<Vec<[u8; 0]>>>::decode(&bytes_of(&nested)).unwrap(), nested);
+    }
+    assert_eq!(<Vec<[u8; 0]>>::decode(b"").unwrap(), [[0_u8; 0]; 0]);
+    let error = <Vec<[u8; 0]>>::decode(b"1").unwrap_err().to_string();
+    assert!(error.contains("a [u8; 0] has no bytes"), "{error}");
+    assert!(HashMap::<[u8; 0], [u8; 0]>::decode(b"1").is_err());
+}
+
+#[test]
+fn a_vector_of_nothing_is_no_type() {
+    assert!("Vec<()>".parse::<TypeTag>().unwrap_err().to_string().contains("names no type"));
+    assert!("Vec<Option<()>>".parse::<TypeTag>().is_ok());
+    // As a file may say it.
+    let tag = TypeTag::from_word(0x503);
+    assert_eq!(tag.to_string().parse::<TypeTag>().unwrap(), tag);
+    assert!(tag.from_datum(&Datum::List(vec![Datum::List(Vec::new()); 3])).is_err());
+    assert!(!matches!(tag.to_datum(b"a"), Some(Datum::List(_))));
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Typed keys and values as text, for code that knows their tag only: the command line.
 
+use std::borrow::Cow;
+
 use super::tag::{self, TypeTag};
 use super::{Decode, Encode, Part, Unfit};
 
 impl TypeTag {
-    /// Bytes of this type as text: numbers in decimals, the parts of a tuple with a comma between them. `None` where only
-    /// the bytes can be shown: of named types and types with raw bytes, of tuples with a comma in a string before the last
-    /// part, and of bytes that are no such type.
+    /// Bytes of this type as text: numbers in decimals, the parts of a tuple with a comma between them. A part before the last one that has a
+    /// comma, or begins with a quote, is in quotes, and quotes within it are doubled. `None` where only the bytes can be shown: of named
+    /// types and types with raw bytes, and of bytes that are no such type.
     ///
     /// ```
     /// use durix::{Encode, Key};
@@ -14,6 +16,10 @@ impl TypeTag {
     /// let mut bytes = Vec::new();
     /// 7_u32.encode(&mut bytes)?;
     /// assert_eq!(<u32 as Key>::tag().to_text(&bytes).as_deref(), Some("7"));
+    ///
+    /// bytes.clear();
+    /// ("a,b".to_owned(), "c,d".to_owned()).encode(&mut bytes)?;
+    /// assert_eq!(<(String, String) as Key>::tag().to_text(&bytes).as_deref(), Some("\"a,b\",c,d"));
     /// # Ok::<(), durix::encode::Unfit>(())
     /// ```
     pub fn to_text(self, mut bytes: &[u8]) -> Option<String> {
@@ -21,14 +27,14 @@ impl TypeTag {
         let (last, parts) = codes.split_last()?;
         let mut texts = Vec::new();
         for code in parts {
-            texts.push(part_to_text(*code, &mut bytes).filter(|text| !text.contains(','))?);
+            texts.push(quoted(part_to_text(*code, &mut bytes)?));
         }
         texts.push(whole_to_text(*last, bytes)?);
         Some(texts.join(","))
     }
 
-    /// The bytes of what [`to_text`](Self::to_text) writes; the last part of a tuple may contain commas. `None` for
-    /// named types and types with raw bytes.
+    /// The bytes of what [`to_text`](Self::to_text) writes; the last part of a tuple is taken as it is, with its commas and quotes. `None`
+    /// for named types and types with raw bytes.
     ///
     /// ```
     /// use durix::Key;
@@ -43,16 +49,10 @@ impl TypeTag {
     /// [`Unfit`] where the text is no such type.
     pub fn from_text(self, text: &str) -> Option<Result<Vec<u8>, Unfit>> {
         let codes = self.parts().filter(|codes| readable(codes))?;
-        let texts: Vec<&str> = text.splitn(codes.len(), ',').collect();
         let encoded = || {
             let mut out = Vec::new();
-            if texts.len() < codes.len() {
-                return Err(Unfit(format!(
-                    "{text:?} is not of type {self}: {} parts of {}, with commas between them",
-                    texts.len(),
-                    codes.len()
-                )));
-            }
+            let texts =
+                split(text, codes.len()).map_err(|why| Unfit(format!("{text:?} is not of type {self}: {why}")))?;
             for (at, (code, part)) in codes.iter().zip(&texts).enumerate() {
                 let last = at + 1 == codes.len();
                 let hint =
@@ -63,6 +63,50 @@ impl TypeTag {
             Ok(out)
         };
         Some(encoded())
+    }
+}
+
+/// A part before the last one, so that its end can be found.
+fn quoted(text: String) -> String {
+    if !text.contains(',') && !text.starts_with('"') { text } else { format!("\"{}\"", text.replace('"', "\"\"")) }
+}
+
+/// The parts of a tuple, without the quotes around them.
+fn split(text: &str, count: usize) -> Result<Vec<Cow<'_, str>>, String> {
+    let mut parts = Vec::new();
+    let mut rest = Some(text);
+    while let Some(text) = rest {
+        let (part, after) = if parts.len() + 1 == count { (text.into(), None) } else { first(text)? };
+        parts.push(part);
+        rest = after;
+    }
+    if parts.len() < count {
+        return Err(format!("{} parts of {count}, with commas between them", parts.len()));
+    }
+    Ok(parts)
+}
+
+/// The first part, and what comes after its comma.
+fn first(text: &str) -> Result<(Cow<'_, str>, Option<&str>), String> {
+    let Some(mut rest) = text.strip_prefix('"') else {
+        return Ok(text.split_once(',').map_or((text.into(), None), |(part, rest)| (part.into(), Some(rest))));
+    };
+    let mut part = String::new();
+    loop {
+        let (before, after) =
+            rest.split_once('"').ok_or("a part whose quotes do not end; a quote within them is doubled")?;
+        part.push_str(before);
+        match after.strip_prefix('"') {
+            Some(_) => part.push('"'),
+            None if after.is_empty() => return Ok((part.into(), None)),
+            None => {
+                let rest = after
+                    .strip_prefix(',')
+                    .ok_or("no comma after the quotes of a part; a quote within them is doubled")?;
+                return Ok((part.into(), Some(rest)));
+            }
+        }
+        rest = &after[1..];
     }
 }
 
@@ -88,8 +132,8 @@ macro_rules! by_code {
             18 => $run!(i32),
             19 => $run!(i64),
             20 => $run!(i128),
-            24 => $run!(f32),
-            25 => $run!(f64),
+            24 => $run!(F32Text),
+            25 => $run!(F64Text),
             tag::IPV4 => $run!(std::net::Ipv4Addr),
             tag::IPV6 => $run!(std::net::Ipv6Addr),
             tag::IP => $run!(std::net::IpAddr),
@@ -108,7 +152,7 @@ fn part_to_text(code: u8, bytes: &mut &[u8]) -> Option<String> {
             <$type>::decode_part(bytes).ok()?.to_string()
         };
     }
-    Some(by_code!(code, show, return None))
+    Some(by_code!(code, show, String::new()))
 }
 
 fn whole_to_text(code: u8, bytes: &[u8]) -> Option<String> {
@@ -128,6 +172,60 @@ fn from_text(code: u8, text: &str, last: bool, out: &mut Vec<u8>) -> Result<(), 
         }};
     }
     by_code!(code, read, if text.is_empty() { Ok(()) } else { Err("nothing is expected".into()) })
+}
+
+/// A float as Rust writes it. A NaN that is not [`f64::NAN`] has its bits in its text, as `NaN(0xfff8000000000000)`: as a key it lies at
+/// another place.
+macro_rules! float_texts {
+    ($($name:ident, $type:ty, $bits:ty, $code:expr;)*) => {$(
+        pub(super) struct $name(pub(super) $type);
+
+        super::part::whole_is_part!($name);
+        super::given::as_itself! { {} $name; }
+
+        impl $name {
+            /// Whether a NaN has other bits than the usual one.
+            pub(super) fn is_other_nan(&self) -> bool {
+                self.0.is_nan() && self.0.to_bits() != <$type>::NAN.to_bits()
+            }
+        }
+
+        impl Part for $name {
+            const CODE: u8 = $code;
+
+            fn encode_part(&self, out: &mut Vec<u8>) {
+                self.0.encode_part(out);
+            }
+
+            fn decode_part(bytes: &mut &[u8]) -> Result<Self, Unfit> {
+                Part::decode_part(bytes).map($name)
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                if self.is_other_nan() { write!(f, "NaN({:#x})", self.0.to_bits()) } else { std::fmt::Display::fmt(&self.0, f) }
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let Some(digits) = text.strip_prefix("NaN(0x") else {
+                    return text.parse().map($name).map_err(|error: std::num::ParseFloatError| error.to_string());
+                };
+                let digits = digits.strip_suffix(')').filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+                let float = digits.and_then(|digits| <$bits>::from_str_radix(digits, 16).ok()).map(<$type>::from_bits);
+                float.filter(|float| float.is_nan()).map($name).ok_or_else(|| "these are not the bits of a NaN".into())
+            }
+        }
+    )*};
+}
+
+float_texts! {
+    F32Text, f32, u32, tag::F32;
+    F64Text, f64, u64, tag::F32 + 1;
 }
 
 /// A UUID as it is usually written, whether or not this build has the feature `uuid`.
