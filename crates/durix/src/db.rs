@@ -487,7 +487,8 @@ impl<M: Medium> Db<M> {
         self.commit()
     }
 
-    /// Closes the database: takes a last checkpoint, waits up to 10 s for operations in flight, and marks the file as closed.
+    /// Closes the database: waits up to 10 s for calls in flight, takes a last checkpoint, waits as long for operations, and marks the file as
+    /// closed.
     /// Dropping the last handle does the same, waiting 1 s, and keeps quiet about errors.
     ///
     /// ```

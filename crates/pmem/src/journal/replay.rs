@@ -628,16 +628,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let backing = crate::backing::FileBacking::create(dir.path().join("pool")).unwrap();
         backing.allocate(1 << 16).unwrap();
-        let header = Header {
-            version: VERSIONS.writes,
-            pool: PoolId([7; 16]),
-            salt: 3,
-            turn: 4,
-            segment: 4096,
-            oldest: 8,
-            first: 21,
-            places: 2,
-        };
+        let header = header_of(4096);
         let file = Arc::new(file(header.file_len()));
         file.write_at(header.slot(), &header.encode()).unwrap();
         for (generation, sequence) in [(8, 21), (9, 22)] {
@@ -745,16 +736,7 @@ mod tests {
     /// All of its records were durable, so none of them is a torn end.
     #[test]
     fn the_last_record_of_a_checkpoint_that_has_begun_is_needed() {
-        let header = Header {
-            version: VERSIONS.writes,
-            pool: PoolId([7; 16]),
-            salt: 3,
-            turn: 4,
-            segment: 4096,
-            oldest: 8,
-            first: 21,
-            places: 2,
-        };
+        let header = header_of(4096);
         let read = |damaged: bool| {
             let file = Arc::new(file(header.file_len()));
             file.write_at(header.slot(), &header.encode()).unwrap();
@@ -890,20 +872,17 @@ mod tests {
         }
     }
 
+    /// The header of a journal of two segments, whose next record is number 21.
+    fn header_of(segment: u64) -> Header {
+        let (version, pool) = (VERSIONS.writes, PoolId([7; 16]));
+        Header { version, pool, salt: 3, turn: 4, segment, oldest: 8, first: 21, places: 2 }
+    }
+
     /// No memory is taken for what a head says before its checksum is known to be right.
     #[test]
     fn heads_that_claim_more_than_there_is_cost_no_memory() {
         let segment = 64 << 20;
-        let header = Header {
-            version: VERSIONS.writes,
-            pool: PoolId([7; 16]),
-            salt: 3,
-            turn: 4,
-            segment,
-            oldest: 8,
-            first: 21,
-            places: 2,
-        };
+        let header = header_of(segment);
         for (what, at, unit) in [
             (RECORD, header.place(0), 1),
             (INTENT, header.intent(IntentOf::Checkpoint, 0), 16),
@@ -927,16 +906,7 @@ mod tests {
     #[test]
     fn holes_are_passed_over() {
         let segment = 1 << 20;
-        let header = Header {
-            version: VERSIONS.writes,
-            pool: PoolId([7; 16]),
-            salt: 3,
-            turn: 4,
-            segment,
-            oldest: 8,
-            first: 21,
-            places: 2,
-        };
+        let header = header_of(segment);
         let (file, other) = (Noted::new(4 << 30), Some(PoolId([8; 16])));
         if file.data_from(1 << 30).is_some() {
             // This file system has no holes.
@@ -965,16 +935,7 @@ mod tests {
     /// A look at a live pool: what comes between two reads is later than what was not there.
     #[test]
     fn commits_that_come_while_a_journal_is_looked_at_are_no_damage() {
-        let header = Header {
-            version: VERSIONS.writes,
-            pool: PoolId([7; 16]),
-            salt: 3,
-            turn: 4,
-            segment: 4096,
-            oldest: 8,
-            first: 21,
-            places: 2,
-        };
+        let header = header_of(4096);
         let busy = || {
             let file = Noted::new(header.file_len());
             file.write_at(header.slot(), &header.encode()).unwrap();
